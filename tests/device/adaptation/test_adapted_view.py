@@ -1,4 +1,4 @@
-"""Adapted views on the wire: what was written comes back, everything else is refused."""
+"""Encoding of adapted views: round trips, and refusal of invalid bytes."""
 
 import contextlib
 
@@ -20,7 +20,7 @@ def view(indices: list[int], object_id: str = "mona-lisa") -> AdaptedView:
 
 
 @given(st.sets(st.integers(0, 2**16 - 1), max_size=300))
-def test_a_view_comes_back_as_it_was(indices: set[int]) -> None:
+def test_a_view_is_unchanged_by_a_round_trip(indices: set[int]) -> None:
     before = view(sorted(indices))
     after = view_from_bytes(view_to_bytes(before), LIMIT)
     assert (after.object_id, after.version, after.view) == (before.object_id, before.version, before.view)

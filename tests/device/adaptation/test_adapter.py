@@ -1,4 +1,4 @@
-"""The adapter: learns, shares, takes over and looks again, as a device uses it."""
+"""The adapter: learns, shares, imports and uses views as a device does."""
 
 import random
 import threading
@@ -33,12 +33,12 @@ def taught(adapter: Adapter, seed: int = 1) -> bytes:
     return item
 
 
-def test_before_anything_was_learned_a_second_look_costs_nothing(adapter: Adapter) -> None:
+def test_without_views_a_second_lookup_does_no_work(adapter: Adapter) -> None:
     assert adapter.second_look(ANSWERING, photo_features(1)) is None
     assert adapter.counts.looks == 0
 
 
-def test_what_one_device_learned_another_finds(adapter: Adapter) -> None:
+def test_views_learned_by_one_device_are_used_by_another(adapter: Adapter) -> None:
     other = Adapter(SETTINGS, random.Random(2), EAGER)
     item = taught(other)
     assert adapter.offer(exhibit_model(1), [item])
@@ -57,7 +57,7 @@ def test_an_object_that_was_withdrawn_is_not_answered_with(adapter: Adapter) -> 
     assert adapter.second_look(ANSWERING, photo_features(1)) is not None
 
 
-def test_only_objects_that_the_device_answers_with_are_looked_for(adapter: Adapter) -> None:
+def test_only_objects_of_the_current_snapshot_are_looked_up(adapter: Adapter) -> None:
     taught(adapter)
     adapter.serve([exhibit_model(2)])
     adapter.refresh()
@@ -75,7 +75,7 @@ def test_a_new_version_is_not_looked_for_with_views_of_the_old(adapter: Adapter)
     assert adapter.counts.objects == 0
 
 
-def test_what_is_forgotten_is_not_found_any_more(adapter: Adapter) -> None:
+def test_forgotten_views_are_not_found(adapter: Adapter) -> None:
     taught(adapter)
     adapter.forget(["exhibit-1"])
     adapter.refresh()
@@ -83,7 +83,7 @@ def test_what_is_forgotten_is_not_found_any_more(adapter: Adapter) -> None:
     assert adapter.counts.views == 0
 
 
-def test_nothing_is_built_if_nothing_changed(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_views_are_not_rebuilt(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
     item = taught(adapter)
 
     def no_building(*_: object) -> None:
@@ -95,7 +95,7 @@ def test_nothing_is_built_if_nothing_changed(adapter: Adapter, monkeypatch: pyte
     adapter.refresh()
 
 
-def test_bad_shares_are_counted_and_harmless(adapter: Adapter) -> None:
+def test_invalid_shared_views_are_counted_and_ignored(adapter: Adapter) -> None:
     rubbish = [b"", b"rubbish", bytes(10**6)]
     assert not adapter.offer(exhibit_model(1), rubbish)
     adapter.refresh()
@@ -103,7 +103,7 @@ def test_bad_shares_are_counted_and_harmless(adapter: Adapter) -> None:
     assert adapter.counts.objects == 0
 
 
-def test_requests_go_on_while_views_come_and_go(adapter: Adapter) -> None:
+def test_requests_continue_while_views_change(adapter: Adapter) -> None:
     item = taught(adapter)
     stop = threading.Event()
     answers: list[str] = []
@@ -136,14 +136,14 @@ def own(view: AdaptedView) -> SecondLook:
     return SecondLook(exhibit_models(3), {view.object_id: [view]}, {}, SETTINGS, RULES)
 
 
-def test_without_views_nothing_is_looked_for() -> None:
+def test_without_views_no_lookup_is_made() -> None:
     look = SecondLook(exhibit_models(3), {}, {}, SETTINGS, RULES)
     assert len(look) == 0
     assert look.recognize(photo_features(1)) is None
 
 
 @pytest.mark.parametrize("look_with", [own, shared])
-def test_an_adapted_view_answers_in_the_frame_of_the_vouched_one(look_with: type[SecondLook]) -> None:
+def test_an_adapted_view_answers_in_coordinates_of_the_verified_model(look_with: type[SecondLook]) -> None:
     look = look_with(learned(1))
     assert len(look) == 1
     found = look.recognize(photo_features(1))
@@ -159,8 +159,8 @@ def test_photos_of_other_objects_stay_unknown(look_with: type[SecondLook]) -> No
 
 
 @pytest.mark.parametrize(("claimed", "victim"), [(1, 2), (2, 1), (0, 4)])
-def test_a_forged_view_passes_every_check_of_its_own_and_is_never_believed(claimed: int, victim: int) -> None:
-    """The attack that no check of the view alone can stop: the victim may not even be held."""
+def test_a_forged_view_passes_all_checks_of_itself_and_is_never_used(claimed: int, victim: int) -> None:
+    """An attack that no check of the view alone detects: the victim's model may not even be held."""
     view = forged_view(exhibit_model(claimed), exhibit_model(victim), RULES, np.random.default_rng(7))
     assert refusal(view, exhibit_model(claimed), RULES) is None
     look = shared(view, objects=claimed + 1)
@@ -168,8 +168,8 @@ def test_a_forged_view_passes_every_check_of_its_own_and_is_never_believed(claim
         assert look.recognize(photo) is None
 
 
-def test_a_forged_view_would_be_believed_if_the_vouched_model_were_not_asked() -> None:
-    """Or the test above would show nothing."""
+def test_a_forged_view_would_be_used_without_the_check_by_the_verified_model() -> None:
+    """Shows that the attack of the test above works without the check."""
     view = forged_view(exhibit_model(1), exhibit_model(2), RULES, np.random.default_rng(7))
     trusting = replace(RULES, max_log10_false_alarms=np.inf)
     found = shared(view, trusting, objects=2).recognize(exhibit_model(2).views[0])
@@ -177,13 +177,13 @@ def test_a_forged_view_would_be_believed_if_the_vouched_model_were_not_asked() -
     assert found.object_id == "exhibit-1"
 
 
-def test_an_own_view_is_believed_no_more_than_a_shared_one() -> None:
+def test_own_views_are_checked_like_shared_ones() -> None:
     forged = forged_view(exhibit_model(1), exhibit_model(2), RULES, np.random.default_rng(7))
     look = SecondLook(exhibit_models(2), {"exhibit-1": [forged]}, {}, SETTINGS, RULES)
     assert look.recognize(exhibit_model(2).views[0]) is None
 
 
-def test_a_forged_view_takes_nothing_from_what_this_device_learned() -> None:
+def test_a_forged_view_does_not_change_learned_views() -> None:
     forged = forged_view(exhibit_model(1), exhibit_model(2), RULES, np.random.default_rng(7))
     mine = {"exhibit-2": [learned(2)]}
     look = SecondLook(exhibit_models(3), mine, {"exhibit-1": [forged]}, SETTINGS, RULES)

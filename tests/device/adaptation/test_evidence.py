@@ -1,4 +1,4 @@
-"""Evidence: the vouched model confirms right answers and no others; its formula against exact sums."""
+"""Evidence: the verified model confirms correct answers only; its formula against exact sums."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from support.gallery import exhibit_model, photo_features
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_vouched_model_confirms_right_answers_and_no_others(seed: int) -> None:
+def test_the_verified_model_confirms_correct_answers_only(seed: int) -> None:
     right = evidence_for(photo_features(seed), exhibit_model(seed), recognized(seed), RULES)
     assert right.log10_false_alarms < -20
     wrong = evidence_for(photo_features(seed), exhibit_model(seed + 1), recognized(seed), RULES)

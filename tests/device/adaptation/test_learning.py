@@ -1,4 +1,4 @@
-"""What a photo teaches, and what nobody can pass off as a view."""
+"""Views learned from photos, and refusal of forged views."""
 
 import random
 from dataclasses import replace
@@ -15,7 +15,7 @@ from support.adaptation import RULES, learned, noisy, plain, recognized
 from support.gallery import exhibit_model, photo_features
 
 
-def test_a_photo_teaches_how_features_of_the_model_look() -> None:
+def test_a_photo_provides_new_descriptors_of_the_model() -> None:
     view, model = learned(1), exhibit_model(1)
     base = model.views[0]
     assert RULES.min_features <= len(view) <= RULES.max_features
@@ -28,23 +28,23 @@ def test_a_photo_teaches_how_features_of_the_model_look() -> None:
     assert all(row.tobytes() in photo for row in view.descriptors), "descriptors are those of the photo"
 
 
-def test_a_doubtful_answer_teaches_nothing() -> None:
+def test_nothing_is_learned_from_an_uncertain_answer() -> None:
     doubtful = replace(recognized(1), confidence=0.5)
     assert learn(photo_features(1), doubtful, exhibit_model(1), RULES) is None
 
 
-def test_an_answer_of_another_version_or_object_teaches_nothing() -> None:
+def test_nothing_is_learned_from_another_version_or_object() -> None:
     model = exhibit_model(1)
     assert learn(photo_features(1), replace(recognized(1), version=2), model, RULES) is None
     assert learn(photo_features(1), replace(recognized(1), object_id="other"), model, RULES) is None
 
 
-def test_a_wrong_answer_teaches_nothing() -> None:
+def test_nothing_is_learned_from_a_wrong_answer() -> None:
     wrong = replace(recognized(1), object_id="exhibit-2")
     assert learn(photo_features(1), wrong, exhibit_model(2), RULES) is None
 
 
-def test_agreement_that_may_be_luck_teaches_nothing_however_few_features_are_enough() -> None:
+def test_nothing_is_learned_from_agreement_by_chance() -> None:
     few = replace(RULES, min_features=1)
     photo, model = photo_features(1).strongest(3), exhibit_model(1)
     agreeing = evidence_for(photo, model, recognized(1), few).bits <= few.max_bits
@@ -62,14 +62,14 @@ def test_agreement_that_may_be_luck_teaches_nothing_however_few_features_are_eno
     ],
     ids=["tiny", "a point", "upside down", "far away"],
 )
-def test_corners_of_something_else_teach_nothing(
+def test_nothing_is_learned_from_corners_of_another_object(
     corners: tuple[tuple[float, float], ...],
 ) -> None:
     elsewhere = replace(recognized(1), corners=corners)
     assert learn(photo_features(1), elsewhere, exhibit_model(1), RULES) is None
 
 
-def test_a_photo_without_features_teaches_nothing() -> None:
+def test_nothing_is_learned_from_a_photo_without_features() -> None:
     nothing = photo_features(1).strongest(0)
     assert learn(nothing, recognized(1), exhibit_model(1), RULES) is None
 
@@ -102,7 +102,7 @@ def test_views_too_small_or_too_large_are_refused(count: int) -> None:
     assert refusal(plain(1, count), exhibit_model(1), RULES) is Refusal.WRONG_SIZE
 
 
-def test_a_view_adds_something_if_it_differs_from_what_is_there() -> None:
+def test_a_view_is_kept_if_it_differs_from_existing_ones() -> None:
     model = exhibit_model(1)
     assert not adds_something(plain(1), model, (), RULES)
     other = noisy(plain(1), 30)
@@ -133,7 +133,7 @@ def views(**changes: int) -> AdaptedViews:
     return AdaptedViews(replace(RULES, **changes), random.Random(1))
 
 
-def test_own_views_are_few_and_the_latest() -> None:
+def test_only_the_latest_own_views_are_kept() -> None:
     kept, model = views(), exhibit_model(1)
     taught = [noisy(plain(1), 30, seed) for seed in range(5)]
     assert all(kept.add_own(view, model) for view in taught)
@@ -141,14 +141,14 @@ def test_own_views_are_few_and_the_latest() -> None:
     assert kept.size_bytes == sum(view.size_bytes for view in taught[-RULES.own_views :])
 
 
-def test_what_adds_nothing_is_not_kept() -> None:
+def test_redundant_views_are_not_kept() -> None:
     kept, model = views(), exhibit_model(1)
     assert not kept.add_own(plain(1), model)
     assert kept.refused == {Refusal.NOTHING_NEW: 1}
     assert len(kept) == 0
 
 
-def test_a_flood_of_shared_views_leaves_own_ones_alone_and_is_bounded() -> None:
+def test_a_flood_of_shared_views_is_bounded_and_removes_no_own_views() -> None:
     kept, model = views(), exhibit_model(1)
     own = noisy(plain(1), 30, 1000)
     kept.add_own(own, model)
@@ -159,7 +159,7 @@ def test_a_flood_of_shared_views_leaves_own_ones_alone_and_is_bounded() -> None:
     assert not kept.take_shared(flood, model), "the places are taken"
 
 
-def test_of_a_flood_of_rubbish_only_some_items_are_looked_at() -> None:
+def test_a_flood_of_invalid_items_is_decoded_only_partly() -> None:
     kept = views()
     kept.take_shared([f"rubbish {number}".encode() for number in range(1000)], exhibit_model(1))
     assert sum(kept.refused.values()) == RULES.max_items
@@ -175,7 +175,7 @@ def test_rubbish_before_a_view_does_not_hide_it() -> None:
     assert set(kept.refused) <= {Refusal.MALFORMED, Refusal.OTHER_OBJECT, Refusal.WRONG_SIZE}
 
 
-def test_every_shared_view_is_checked_against_the_vouched_model() -> None:
+def test_every_shared_view_is_checked_against_the_verified_model() -> None:
     kept, model = views(), exhibit_model(1)
     mixed = learned(1).descriptors.copy()
     mixed[3] = exhibit_model(2).views[0].descriptors[3]
@@ -202,7 +202,7 @@ def test_views_that_are_no_longer_listed_are_forgotten() -> None:
     assert kept.shared(model) == ()
 
 
-def test_an_own_view_that_comes_back_from_the_list_is_not_kept_twice() -> None:
+def test_an_own_view_in_the_shared_list_is_not_kept_twice() -> None:
     kept, model = views(), exhibit_model(1)
     own = noisy(plain(1), 30)
     kept.add_own(own, model)

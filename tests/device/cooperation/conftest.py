@@ -1,4 +1,4 @@
-"""Whole devices near each other."""
+"""Complete devices that are peers."""
 
 from contextlib import ExitStack
 

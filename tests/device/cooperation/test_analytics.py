@@ -1,4 +1,4 @@
-"""Steps are counted together, exactly once; what follows is predicted from them by the edge's own rule."""
+"""Shared counts of steps, exactly once, and predictions from them by the rule of the edge."""
 
 import random
 from collections import Counter
@@ -51,7 +51,7 @@ class Store:
 
     @property
     def sums(self) -> dict[str, Counter[str]]:
-        """By key, of all periods."""
+        """Counts by key, over all periods."""
         sums: dict[str, Counter[str]] = {}
         for key, counts in self.keys.items():
             sums.setdefault(key.rpartition("/")[0], Counter()).update(counts)
@@ -118,7 +118,7 @@ def test_steps_are_merged_together_and_each_once(scene: Scene) -> None:
     assert scene.account.steps == 4
 
 
-def test_steps_are_not_repeated_when_the_store_failed_which_keeps_them_itself(scene: Scene) -> None:
+def test_steps_are_not_repeated_after_a_failure_since_the_store_keeps_them(scene: Scene) -> None:
     scene.store.fails = True
     scene.walk("ab")
     scene.background.advance(10 * MERGE_AFTER_S)
@@ -151,7 +151,7 @@ def test_the_prediction_is_that_of_an_edge_that_saw_the_same_steps(scene: Scene)
     assert scene.predict("a").revision is None
 
 
-def test_nothing_known_predicts_nothing(scene: Scene) -> None:
+def test_without_counts_nothing_is_predicted(scene: Scene) -> None:
     assert len(scene.predict("a").following) == 0
 
 
@@ -161,7 +161,7 @@ def test_objects_that_no_tier_listed_are_not_predicted(scene: Scene) -> None:
     assert scene.predict("a").following.object_ids == ("b",)
 
 
-def test_the_popularity_is_read_now_and_then_only(scene: Scene) -> None:
+def test_the_popularity_is_read_at_intervals(scene: Scene) -> None:
     for current in "abc":
         scene.predict(current)
     assert scene.store.reads.count(POPULARITY) == 2, "this hour and the one before"
@@ -176,7 +176,7 @@ def test_a_store_that_fails_fails_the_prediction(scene: Scene) -> None:
         scene.predict("a")
 
 
-def test_counts_keep_their_weight_for_an_hour_at_most_and_are_gone_after_two(scene: Scene) -> None:
+def test_counts_keep_their_weight_for_one_hour_and_expire_after_two(scene: Scene) -> None:
     scene.clock.advance(0.25 * PERIOD_S)
     scene.counts.add(POPULARITY, {"a": 8})
 

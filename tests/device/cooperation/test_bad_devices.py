@@ -1,4 +1,4 @@
-"""Whole devices among strangers that hand out what is wrong, old, cut off, or nothing."""
+"""Complete devices beside peers that send wrong, old or truncated models, or none."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,7 +24,7 @@ from support.waiting import LONG_S, wait_until
 
 
 class _Peer(Service):
-    """Hands out what the test says."""
+    """A peer that answers as a test says."""
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
 
@@ -50,7 +50,7 @@ def _hand_out(model: ObjectModel, context: CallContext) -> GetObjectModelsRespon
 
 
 def _wrong(object_id: str, context: CallContext) -> GetObjectModelsResponse:
-    """The next picture under this one's name."""
+    """The model of the next picture with this object's id."""
     other = exhibit_model((int(object_id.removeprefix("exhibit-")) + 1) % 5)
     return _hand_out(replace(other, object_id=object_id), context)
 
@@ -78,7 +78,7 @@ def _never(object_id: str, context: CallContext) -> Future[GetObjectModelsRespon
 
 
 @pytest.mark.parametrize("lie", [_wrong, _older, _truncated, _huge, _never])
-def test_a_bad_peer_makes_nobody_recognise_wrongly_and_holds_up_nobody(
+def test_a_bad_peer_causes_no_wrong_answers_and_no_delays(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, lie: Callable[[str, CallContext], object]
 ) -> None:
     if lie is _never:
@@ -105,7 +105,7 @@ def test_a_bad_peer_makes_nobody_recognise_wrongly_and_holds_up_nobody(
         assert sum(account(device).rejected_models for device in devices) == len(service.asked)
 
 
-def test_a_store_full_of_nonsense_leads_to_the_edge(scene: Scene) -> None:
+def test_with_invalid_items_in_the_store_the_edge_is_asked(scene: Scene) -> None:
     bad = scene.stranger()
     device = scene.device()
     scene.meet()
@@ -117,7 +117,7 @@ def test_a_store_full_of_nonsense_leads_to_the_edge(scene: Scene) -> None:
     assert account(device).edge_models == 5
 
 
-def test_photos_are_answered_while_a_peer_keeps_models_back(scene: Scene) -> None:
+def test_photos_are_answered_while_a_peer_sends_no_models(scene: Scene) -> None:
     kept: list[Future[GetObjectModelsResponse]] = []
     waiting = True
 

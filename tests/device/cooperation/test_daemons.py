@@ -1,4 +1,4 @@
-"""Device daemons that share: keys, what `nearsight peers` asks for, status and metrics."""
+"""Device daemons that share: keys, the report for `nearsight peers`, status and metrics."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -89,7 +89,7 @@ def _keys(folder: Path, *names: str) -> dict[str, Path]:
     return secrets
 
 
-def test_daemons_with_keys_share_and_say_so(scene: Scene, tmp_path: Path) -> None:
+def test_daemons_with_keys_share_and_report_it(scene: Scene, tmp_path: Path) -> None:
     secrets = _keys(tmp_path, "phone-a", "phone-b")
     allowed = tmp_path / "allowed"
     first, _ = scene.daemon(
@@ -134,7 +134,7 @@ def test_a_daemon_that_does_not_share_has_no_peers_to_report(scene: Scene) -> No
     assert metrics.registry.get_sample_value("nearsight_device_peers") is None
 
 
-def test_an_application_shares_under_the_key_that_it_shows_its_tiers(scene: Scene, tmp_path: Path) -> None:
+def test_an_application_uses_the_same_key_for_peers_and_tiers(scene: Scene, tmp_path: Path) -> None:
     secret, allowed = _keys(tmp_path, "phone")["phone"], tmp_path / "allowed"
     server_key = generate_keys(tmp_path, "edge").public_key
     security = RecognizerSecurity(edge=ClientSecurity(str(secret), server_key))
@@ -145,7 +145,7 @@ def test_an_application_shares_under_the_key_that_it_shows_its_tiers(scene: Scen
         assert report.node_id == node_id_of_key(read_secret_key(secret).public)
 
 
-def test_towards_devices_nearby_the_daemon_has_the_same_key_as_elsewhere(tmp_path: Path) -> None:
+def test_a_daemon_uses_its_key_for_peers_too(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     settings = DeviceSettings(
         security=SecuritySettings(secret_key_file=own),

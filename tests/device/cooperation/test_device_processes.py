@@ -1,4 +1,4 @@
-"""`nearsight device` twice on one machine, as a person starts it, and `nearsight peers`."""
+"""Two processes of `nearsight device` on one machine, and `nearsight peers`."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ NAMES = ("phone-a", "phone-b")
 
 @pytest.fixture
 def phones(tmp_path: Path) -> Iterator[list[DaemonProcess]]:
-    """Device daemons that nobody told about each other."""
+    """Device daemons without addresses of each other."""
     port = free_udp_port()
     with ExitStack() as stack:
         phones = [
@@ -41,7 +41,7 @@ def flags(name: str, beacon_port: int) -> list[str]:
     return ["--cloud", "tcp://127.0.0.1:9", *assignments]
 
 
-def test_daemons_find_each_other_by_broadcast_and_one_that_is_stopped_is_gone_at_once(
+def test_daemons_find_each_other_by_broadcast_and_notice_a_stop_immediately(
     phones: list[DaemonProcess], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def seen() -> list[list[str]]:

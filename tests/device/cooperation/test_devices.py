@@ -1,4 +1,4 @@
-"""Whole devices that share: what one fetched and counted is of use to all."""
+"""Complete devices that share models and counts."""
 
 import threading
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from support.waiting import LONG_S, wait_until
 
 
 def all_look(devices: Sequence[Recognizer], number: int) -> None:
-    """All at once."""
+    """Show an object to all devices at the same time."""
     start = threading.Barrier(len(devices))
 
     def look(device: Recognizer) -> None:
@@ -29,7 +29,7 @@ def all_look(devices: Sequence[Recognizer], number: int) -> None:
         list(crowd.map(look, devices))
 
 
-def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(scene: Scene) -> None:
+def test_ten_devices_that_need_the_same_models_fetch_them_once_from_the_edge(scene: Scene) -> None:
     scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5, name(2): 0.3})
     devices = [scene.device() for _ in range(10)]
     scene.meet()
@@ -52,7 +52,7 @@ def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(scen
         assert state.account.fetched_bytes == one.edge_bytes + one.peer_bytes
 
 
-def test_if_the_one_who_fetches_for_all_dies_one_other_takes_over(
+def test_if_the_claiming_device_fails_another_one_fetches_the_model(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", 2.0)
@@ -76,7 +76,7 @@ def test_if_the_one_who_fetches_for_all_dies_one_other_takes_over(
 
 
 @pytest.mark.parametrize("share", ["redirect", "direct"])
-def test_a_device_that_comes_later_gets_the_models_from_those_who_are_there(scene: Scene, share: str) -> None:
+def test_a_later_device_fetches_models_from_the_others(scene: Scene, share: str) -> None:
     first = scene.device(share=share)
     second = scene.device(share=share)
     scene.meet()
@@ -102,7 +102,7 @@ def test_a_device_that_does_not_share_models_asks_the_edge(scene: Scene) -> None
     assert (account(second).peer_models, account(second).edge_models) == (0, 5)
 
 
-def test_the_models_of_a_device_that_died_come_from_another_or_the_edge(scene: Scene) -> None:
+def test_models_of_a_closed_device_are_fetched_from_another(scene: Scene) -> None:
     devices = [scene.device() for _ in range(3)]
     scene.meet()
     for device in devices[:2]:
@@ -116,7 +116,7 @@ def test_the_models_of_a_device_that_died_come_from_another_or_the_edge(scene: S
     assert len(scene.edge.fetched) == 5
 
 
-def test_a_new_version_that_the_cloud_answers_with_replaces_the_old_one_on_all_devices(scene: Scene) -> None:
+def test_a_new_version_at_the_cloud_replaces_the_old_one_on_all_devices(scene: Scene) -> None:
     cloud = scene.cloud()
     first, second = (scene.device(edge=None, cloud=cloud.endpoint) for _ in range(2))
     scene.meet()
@@ -136,7 +136,7 @@ def test_a_new_version_that_the_cloud_answers_with_replaces_the_old_one_on_all_d
     assert account(second).rejected_models == 0
 
 
-def test_every_step_is_counted_once_also_of_devices_that_leave_at_once(scene: Scene) -> None:
+def test_every_step_is_counted_once_also_if_devices_close_immediately(scene: Scene) -> None:
     bystander = scene.stranger()
     devices = [scene.device() for _ in range(3)]
     scene.meet()

@@ -1,4 +1,4 @@
-"""Whole devices that share what they learned of how objects look."""
+"""Complete devices that share adapted views."""
 
 from nearsight import Recognizer
 from nearsight.device.adaptation.adapter import AdaptationCounts
@@ -15,7 +15,7 @@ def _adaptation(device: Recognizer) -> AdaptationCounts:
     return state.adaptation
 
 
-def test_what_one_device_learned_of_an_object_comes_to_those_who_fetch_its_model(scene: Scene) -> None:
+def test_devices_fetch_shared_views_with_the_model_of_an_object(scene: Scene) -> None:
     first, second = scene.device(adapt=True), scene.device(adapt=True)
     bystander = scene.stranger()
     scene.meet()
@@ -47,7 +47,7 @@ def test_devices_that_do_not_adapt_learn_and_share_nothing(scene: Scene) -> None
     )
 
 
-def test_views_of_strangers_that_fit_no_model_are_not_kept(scene: Scene) -> None:
+def test_views_of_strangers_without_a_matching_model_are_not_kept(scene: Scene) -> None:
     bad = scene.stranger()
     device = scene.device(adapt=True)
     scene.meet()

@@ -1,4 +1,4 @@
-"""Whole devices that help each other while the edge, or every tier, is away."""
+"""Complete devices that cooperate while the edge or all tiers are unreachable."""
 
 from nearsight.device.cooperation.protocol import next_key
 from support.gallery import photo_features
@@ -6,7 +6,7 @@ from support.sharing_devices import Scene, account, counted, holds, name
 from support.waiting import wait_until
 
 
-def test_with_no_edge_devices_prefetch_from_each_other_by_what_they_counted(scene: Scene) -> None:
+def test_without_an_edge_devices_prefetch_from_each_other_by_shared_counts(scene: Scene) -> None:
     cloud = scene.cloud()
     first, second = (scene.device(edge=None, cloud=cloud.endpoint) for _ in range(2))
     bystander = scene.stranger()
@@ -23,7 +23,7 @@ def test_with_no_edge_devices_prefetch_from_each_other_by_what_they_counted(scen
     assert sorted(cloud.fetched) == [name(0), name(1)]
 
 
-def test_while_the_edge_is_away_devices_help_each_other(scene: Scene) -> None:
+def test_while_the_edge_is_unreachable_devices_prefetch_from_each_other(scene: Scene) -> None:
     cloud = scene.cloud()
     first, second = (scene.device(cloud=cloud.endpoint) for _ in range(2))
     bystander = scene.stranger()
@@ -46,7 +46,7 @@ def test_while_the_edge_is_away_devices_help_each_other(scene: Scene) -> None:
     assert cloud.fetched == []
 
 
-def test_with_no_tier_at_all_devices_go_on_prefetching_from_each_other(scene: Scene) -> None:
+def test_without_any_tier_devices_prefetch_from_each_other(scene: Scene) -> None:
     cloud = scene.cloud()
     first, second = (scene.device(edge=None, cloud=cloud.endpoint) for _ in range(2))
     bystander = scene.stranger()
@@ -65,7 +65,7 @@ def test_with_no_tier_at_all_devices_go_on_prefetching_from_each_other(scene: Sc
     assert account(second).peer_models == 1
 
 
-def test_without_edge_and_alone_a_device_recognises_again_what_it_saw(scene: Scene) -> None:
+def test_a_single_device_without_an_edge_recognises_objects_it_saw(scene: Scene) -> None:
     cloud = scene.cloud()
     device = scene.device(edge=None, cloud=cloud.endpoint)
     assert device.recognize_blocking(photo_features(0)).answered_by == "cloud"

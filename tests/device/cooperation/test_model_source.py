@@ -1,4 +1,4 @@
-"""Peers first, then a tier: claims, silent peers, untrue models."""
+"""Models from peers first, then from a tier: claims, silent peers, wrong models."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_a_peer_is_asked_before_a_tier(scene: Scene) -> None:
     assert (account.peer_models, account.peer_bytes, account.edge_models) == (1, 4000, 0)
 
 
-def test_what_a_peer_says_of_the_catalogue_is_not_passed_on(scene: Scene) -> None:
+def test_catalogue_facts_of_peers_are_ignored(scene: Scene) -> None:
     result = scene.ask()
     scene.holders(SECOND)
     answer = reply(RIGHT)
@@ -67,7 +67,7 @@ def test_a_model_that_is_asked_for_again_meanwhile_is_not_looked_for_twice(scene
         again.result(0)
 
 
-def test_alone_the_store_is_not_asked(scene: Scene) -> None:
+def test_without_peers_the_store_is_not_asked(scene: Scene) -> None:
     scene.neighbours = []
     scene.ask()
     assert scene.reads == []
@@ -84,7 +84,7 @@ def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: 
     assert account.edge_bytes + account.cloud_bytes == 4000
 
 
-def test_who_holds_the_claim_asks_the_tier_and_knows_later_that_the_model_came_from_there(
+def test_the_claim_holder_asks_the_tier_and_records_the_source(
     scene: Scene,
 ) -> None:
     assert not scene.source.came_from_tier("a")
@@ -103,7 +103,7 @@ def test_who_holds_the_claim_asks_the_tier_and_knows_later_that_the_model_came_f
 FOREVER_MS = 2**32 - 1
 
 
-def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scene: Scene) -> None:
+def test_without_the_claim_a_device_waits_and_fetches_from_the_claim_holder(scene: Scene) -> None:
     result = scene.ask()
     scene.store_answers(wait_ms=5000)
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     assert len(scene.tier) == 2
 
 
-def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Scene) -> None:
+def test_a_node_that_delays_all_claims_does_not_hide_holders(scene: Scene) -> None:
     result = scene.ask()
     while scene.claims[-1]:
         scene.store_answers(wait_ms=FOREVER_MS)
@@ -150,7 +150,7 @@ def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Sce
     assert scene.tier == []
 
 
-def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
+def test_a_read_without_a_claim_is_not_delayed(scene: Scene) -> None:
     scene.ask()
     while scene.claims[-1]:
         scene.store_answers(wait_ms=FOREVER_MS)
@@ -159,7 +159,7 @@ def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
     assert len(scene.tier) == 1
 
 
-def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None:
+def test_a_silent_peer_causes_one_short_delay(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST)
     scene.background.advance(MODEL_TIMEOUT_S)
@@ -176,7 +176,7 @@ def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None
     assert scene.account.silent_peers == 1
 
 
-def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
+def test_late_answers_are_ignored(scene: Scene) -> None:
     result = scene.ask()
     scene.holders(FIRST)
     scene.background.advance(MODEL_TIMEOUT_S)
@@ -215,7 +215,7 @@ def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None
     assert len(scene.tier) == 2
 
 
-def test_however_little_time_there_is_some_is_left_for_the_tier(scene: Scene) -> None:
+def test_time_is_always_left_for_the_tier(scene: Scene) -> None:
     scene.source.get_models("museum", ["a"], 1.0)
     started_s = scene.clock.monotonic()
     scene.background.run()
@@ -227,7 +227,7 @@ def test_however_little_time_there_is_some_is_left_for_the_tier(scene: Scene) ->
     assert scene.clock.monotonic() - started_s < 0.6
 
 
-def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
+def test_a_search_waits_for_the_first_listing_with_a_limit() -> None:
     scene = Scene(listed=False)
     scene.ask()
     scene.background.advance(0.5)
@@ -284,7 +284,7 @@ def test_after_a_liar_the_next_holder_is_asked(scene: Scene) -> None:
     assert scene.tier == []
 
 
-def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
+def test_another_version_is_refused_without_blame(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST)
     scene.peer_answers(reply(replace(RIGHT, version=2)))
@@ -293,7 +293,7 @@ def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
     assert scene.account.rejected_models == 1
 
 
-def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene) -> None:
+def test_blame_by_an_outdated_listing_is_withdrawn(scene: Scene) -> None:
     newer = replace(RIGHT, label="made anew")
     scene.ask()
     scene.holders(FIRST)
@@ -309,14 +309,14 @@ def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene)
     assert scene.source.distrusted == ()
 
 
-def test_holders_that_are_not_here_and_nonsense_in_the_list_are_passed_over(scene: Scene) -> None:
+def test_absent_holders_and_invalid_items_are_skipped(scene: Scene) -> None:
     scene.ask()
     scene.store_answers(b"", b"H", b"H" + bytes(8), b"nonsense" * 9, holder_item(NodeId(77)))
     assert scene.calls == []
     assert len(scene.tier) == 1
 
 
-def test_a_model_in_the_store_itself_is_taken_if_it_is_the_right_one(scene: Scene) -> None:
+def test_a_model_stored_directly_is_used_if_its_digest_matches(scene: Scene) -> None:
     result = scene.ask()
     data = object_model_to_bytes(RIGHT)
     wrong = object_model_to_bytes(forged(RIGHT))
@@ -326,7 +326,7 @@ def test_a_model_in_the_store_itself_is_taken_if_it_is_the_right_one(scene: Scen
     assert (account.peer_models, account.peer_bytes, account.rejected_models) == (1, len(data), 2)
 
 
-def test_nothing_is_taken_of_peers_that_no_tier_vouches_for(scene: Scene) -> None:
+def test_models_without_a_digest_of_a_tier_are_not_fetched_from_peers(scene: Scene) -> None:
     scene.digests.update(listing(random_model("b")))
     scene.ask()
     assert scene.reads == []

@@ -1,4 +1,4 @@
-"""Keys that do not collide, and list items that strangers wrote."""
+"""Unique keys, and list items of untrusted peers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,14 +30,14 @@ def test_different_things_have_different_keys(
 
 
 @given(st.integers(1, 2**64 - 1))
-def test_a_holder_comes_back(number: int) -> None:
+def test_a_holder_item_is_unchanged_by_a_round_trip(number: int) -> None:
     item = holder_item(NodeId(number))
     assert holder_of(item) == number
     assert model_in(item) is None
 
 
 @given(st.binary(max_size=20))
-def test_no_bytes_of_a_stranger_do_harm(item: bytes) -> None:
+def test_invalid_bytes_are_no_holders(item: bytes) -> None:
     node = holder_of(item)
     assert node is None or holder_item(node) == item
     data = model_in(item)

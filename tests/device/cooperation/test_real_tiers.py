@@ -55,7 +55,7 @@ def looks(device: Recognizer, number: int, version: int = 0) -> None:
     wait_until(answered_here, what=f"object {number} on the device")
 
 
-def test_models_and_new_versions_go_from_cloud_to_edge_to_one_device_to_the_others(scene: Scene) -> None:
+def test_models_and_new_versions_spread_from_the_cloud_to_all_devices(scene: Scene) -> None:
     first = scene.device()
     second = scene.device(first)
 

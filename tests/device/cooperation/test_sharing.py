@@ -1,4 +1,4 @@
-"""What the store says of this device's models, and handing them out."""
+"""Announcements of this device's models in the store, and serving them to peers."""
 
 import random
 from collections.abc import Callable
@@ -39,7 +39,7 @@ KEY = model_key("museum", "a", 1)
 
 
 class Scene:
-    """A device whose store is a list of what was written."""
+    """A device whose store records what is written."""
 
     def __init__(self, share: Literal["redirect", "direct"], *, from_tier: bool = True) -> None:
         self.clock = ManualClock()
@@ -95,7 +95,7 @@ def test_a_new_version_takes_the_place_of_the_old_one(scene: Scene) -> None:
     assert scene.written[-1] == ("append", newer, holder_item(OWN))
 
 
-def test_an_old_version_that_is_told_to_be_gone_late_does_not_end_the_new_one(scene: Scene) -> None:
+def test_a_late_removal_of_an_old_version_keeps_the_new_one(scene: Scene) -> None:
     scene.sharing.start()
     scene.sharing.added(replace(MODEL, version=2))
     scene.sharing.dropped(MODEL)
@@ -123,7 +123,7 @@ def test_entries_are_renewed_before_they_end(scene: Scene) -> None:
     assert len(scene.written) == 4
 
 
-def test_a_write_that_fails_is_repeated_but_not_for_a_model_that_left(scene: Scene) -> None:
+def test_a_failed_write_is_repeated_unless_the_model_was_dropped(scene: Scene) -> None:
     scene.answers = [Unavailable("gone"), Unavailable("gone")]
     scene.held.put(MODEL, 100)
     scene.background.advance(20.0)
@@ -136,7 +136,7 @@ def test_a_write_that_fails_is_repeated_but_not_for_a_model_that_left(scene: Sce
     assert [what for what, key, _ in scene.written if "/b/" in key] == ["append", "remove"]
 
 
-def test_direct_values_are_put_by_who_fetched_them_from_a_tier_and_stay() -> None:
+def test_direct_values_are_stored_by_the_device_that_asked_a_tier() -> None:
     scene = Scene("direct")
     scene.held.put(MODEL, 100)
     scene.held.remove(["a"])
@@ -144,7 +144,7 @@ def test_direct_values_are_put_by_who_fetched_them_from_a_tier_and_stay() -> Non
     assert scene.written == [("append", KEY, model_item(object_model_to_bytes(MODEL)))]
 
 
-def test_direct_values_are_not_put_twice_by_who_got_them_from_a_peer() -> None:
+def test_direct_values_from_peers_are_not_stored_again() -> None:
     scene = Scene("direct", from_tier=False)
     scene.held.put(MODEL, 100)
     scene.background.run()
@@ -202,14 +202,14 @@ def test_models_that_are_held_are_handed_out_and_counted(server: Server) -> None
     assert account.served_bytes >= 2 * 40 * (4 + 32 + 2)
 
 
-def test_what_is_handed_out_is_traffic_with_the_one_who_asked(server: Server) -> None:
+def test_sent_models_count_as_traffic_with_the_peer(server: Server) -> None:
     reply = server.ask("c", "x")
     traffic = server.traffic.of(NodeId(7))
     assert traffic.sent_bytes == reply.message.ByteSize() + sum(map(len, reply.blobs))
     assert traffic.received_bytes == GetObjectModelsRequest(object_ids=["c", "x"]).ByteSize()
 
 
-def test_what_is_handed_out_passes_the_judgement_of_others(server: Server) -> None:
+def test_sent_models_pass_the_checks_of_peers(server: Server) -> None:
     right = ModelDigest(1, model_digest(MODELS["a"]))
     assert verify(server.ask("a"), "a", right, 10**6) is Verdict.RIGHT
     assert verify(server.ask("x"), "x", right, 10**6) is Verdict.MISSING

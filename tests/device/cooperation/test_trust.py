@@ -1,4 +1,4 @@
-"""Which peers are worth asking, and which models a tier vouches for."""
+"""The reputation of peers, and digests of models by a tier."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def reputation() -> PeerReputation:
     return PeerReputation()
 
 
-def test_a_peer_that_fails_again_and_again_rests_longer_and_longer(reputation: PeerReputation) -> None:
+def test_a_failing_peer_is_avoided_for_growing_times(reputation: PeerReputation) -> None:
     now_s = -1000.0  # clocks may start anywhere
     for expected_s in (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0):
         assert reputation.may_be_asked(NODE, now_s)
@@ -28,7 +28,7 @@ def test_a_peer_that_fails_again_and_again_rests_longer_and_longer(reputation: P
     assert reputation.may_be_asked(NODE, now_s)
 
 
-def test_an_answer_makes_good_for_failures(reputation: PeerReputation) -> None:
+def test_an_answer_resets_failures(reputation: PeerReputation) -> None:
     for _ in range(5):
         reputation.failed(NODE, 0.0)
     reputation.answered(NODE)
@@ -37,7 +37,7 @@ def test_an_answer_makes_good_for_failures(reputation: PeerReputation) -> None:
     assert reputation.may_be_asked(NODE, 5.0)
 
 
-def test_no_answer_makes_good_for_a_lie(reputation: PeerReputation) -> None:
+def test_an_answer_does_not_restore_trust_after_a_wrong_model(reputation: PeerReputation) -> None:
     reputation.distrust(NODE, "a", DIGEST)
     reputation.answered(NODE)
     assert not reputation.may_be_asked(NODE, 1e9)
@@ -48,7 +48,7 @@ def test_no_answer_makes_good_for_a_lie(reputation: PeerReputation) -> None:
     assert reputation.may_be_asked(NODE, 0.0)
 
 
-def test_what_is_remembered_of_strangers_is_bounded(reputation: PeerReputation) -> None:
+def test_memory_for_peers_is_bounded(reputation: PeerReputation) -> None:
     for number in range(1, 20_000):
         reputation.failed(NodeId(number), 0.0)
         reputation.distrust(NodeId(number), "a", DIGEST)
@@ -56,7 +56,7 @@ def test_what_is_remembered_of_strangers_is_bounded(reputation: PeerReputation) 
     assert not reputation.may_be_asked(NodeId(19_999), 0.0)
 
 
-def test_only_what_has_a_digest_is_vouched_for() -> None:
+def test_only_listed_objects_with_a_digest_are_verified() -> None:
     entries = (
         ObjectSummary(object_id="a", version=3, model_digest=DIGEST),
         ObjectSummary(object_id="b", version=1),

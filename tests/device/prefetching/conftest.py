@@ -1,4 +1,4 @@
-"""Devices that recognise by themselves, before an edge with five exhibits."""
+"""Devices that hold models, before an edge with five exhibits."""
 
 from contextlib import ExitStack
 
@@ -10,7 +10,7 @@ from support.prefetching_devices import Scene, make_misses_costly
 
 @pytest.fixture
 def scene(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """Its devices list a changed catalogue at once; `test_catalogue_sync.py` has how often they may."""
+    """Devices list a changed catalogue without the minimum interval, which `test_catalogue_sync.py` tests."""
     make_misses_costly(monkeypatch)
     monkeypatch.setattr(catalogue_sync, "_AT_MOST_EVERY_S", 0.01)
     return Scene(stack)

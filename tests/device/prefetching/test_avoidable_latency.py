@@ -1,4 +1,4 @@
-"""What a hit saves: photos that no cache could know have no say, and one slow answer has none either."""
+"""Latency that a hit saves: a median over answers that a cache could have given."""
 
 import math
 
@@ -13,7 +13,7 @@ QUICK, SLOW = 12.0, 200.0
 
 
 def after(*answers: tuple[float, float, bool], window: int = 10) -> AvoidableLatency:
-    """As it is after answers: round trip, time of the tier, whether a hit would have saved it."""
+    """The estimate after answers: round trip, time of the tier, whether a hit would have saved it."""
     latency = AvoidableLatency(window=window)
     for round_trip_ms, tier_ms, avoidable in answers:
         latency.observe(round_trip_ms, tier_ms, avoidable=avoidable, reports=True)
@@ -31,13 +31,13 @@ def test_the_prior_stands_in_until_the_first_answer() -> None:
     assert AvoidableLatency(prior_ms=80.0).why == "80.0 ms, assumed"
 
 
-def test_photos_that_nobody_knows_count_only_as_what_the_edge_itself_took() -> None:
+def test_unknown_photos_count_only_with_the_time_of_the_edge() -> None:
     latency = after(*[(SLOW, QUICK, False)] * 10)
     assert latency.median_ms == QUICK
     assert latency.why == "12.0 ms, median of 10 answers; 0 of them a hit would have saved"
 
 
-def test_an_edge_that_holds_nothing_costs_the_whole_way_to_the_cloud() -> None:
+def test_an_empty_edge_costs_the_full_latency_to_the_cloud() -> None:
     assert after(*[(SLOW, QUICK, True)] * TRUSTED).median_ms == SLOW
 
 
@@ -46,7 +46,7 @@ def test_one_slow_answer_at_the_start_is_not_believed() -> None:
     assert after((SLOW, QUICK, True), (QUICK, QUICK, True)).median_ms == QUICK
 
 
-def test_a_minority_of_slow_answers_changes_nothing() -> None:
+def test_a_minority_of_slow_answers_is_ignored() -> None:
     assert after(*[(QUICK, QUICK, True)] * 7, *[(SLOW, QUICK, True)] * 3).median_ms == QUICK
 
 
@@ -56,7 +56,7 @@ def test_only_the_last_answers_count() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e4), st.booleans()), min_size=1, max_size=40))
-def test_it_lies_among_what_was_measured(answers: list[tuple[float, float, bool]]) -> None:
+def test_the_estimate_is_within_the_measurements(answers: list[tuple[float, float, bool]]) -> None:
     latency = after(*[(own + behind, own, avoidable) for own, behind, avoidable in answers])
     assert min(own for own, _, _ in answers) <= latency.median_ms
     assert latency.median_ms <= max(own + behind for own, behind, _ in answers)
@@ -73,7 +73,7 @@ def test_nonsense_is_refused(round_trip_ms: float, tier_ms: float) -> None:
 
 
 @pytest.mark.parametrize(("prior_ms", "window"), [(math.nan, 10), (-1.0, 10), (100.0, 0)])
-def test_settings_that_cannot_be_are_refused(prior_ms: float, window: int) -> None:
+def test_invalid_settings_are_refused(prior_ms: float, window: int) -> None:
     with pytest.raises(InvalidArgument):
         AvoidableLatency(prior_ms, window)
 
@@ -90,21 +90,21 @@ def test_reports_take_the_place_of_a_crowded_start() -> None:
     )
 
 
-def test_an_edge_that_became_slow_says_so() -> None:
+def test_reports_of_a_slow_edge_raise_the_estimate() -> None:
     assert told(after(*[(QUICK, QUICK, True)] * 5), SLOW, SLOW).median_ms == SLOW
 
 
-def test_one_slow_report_changes_nothing() -> None:
+def test_one_slow_report_is_ignored() -> None:
     assert told(after((QUICK, QUICK, True)), QUICK, QUICK, CROWDED).median_ms == QUICK
 
 
-def test_what_lies_behind_the_tier_stays_as_it_was_measured() -> None:
+def test_latency_behind_the_tier_is_kept() -> None:
     behind = SLOW - QUICK
     assert told(after(*[(SLOW, QUICK, True)] * 4), 20.0, 20.0, 20.0).median_ms == 20.0 + behind
     assert told(after(*[(SLOW, QUICK, False)] * 4), 20.0, 20.0, 20.0).median_ms == 20.0
 
 
-def test_photos_after_a_report_count_with_their_own_time() -> None:
+def test_photos_after_a_report_count_with_their_measured_time() -> None:
     latency = told(after(*[(CROWDED, CROWDED, True)] * 2), 20.0, 20.0)
     for _ in range(3):
         latency.observe(SLOW, SLOW, avoidable=True, reports=True)
@@ -121,7 +121,7 @@ def test_answers_of_a_tier_that_sends_no_reports_keep_their_time() -> None:
     assert told(latency, 1.0, 1.0).median_ms == SLOW
 
 
-def test_reports_alone_leave_the_prior() -> None:
+def test_reports_without_photos_keep_the_prior() -> None:
     assert told(AvoidableLatency(prior_ms=80.0), 5.0).median_ms == 80.0
 
 

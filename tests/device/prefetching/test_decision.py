@@ -1,4 +1,4 @@
-"""What a device prefetches is the true minimum over sizes and numbers of features, and says why."""
+"""Decisions of a device: the minimum over sizes and numbers of features, and explanations."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_few_likely_objects_need_few_features_and_many_need_more() -> None:
     assert few.k < many.k
 
 
-def test_an_empty_device_says_why_in_one_sentence() -> None:
+def test_an_empty_device_explains_it_in_one_sentence() -> None:
     likely = PrefetchFacts(following([0.5, 0.4]), 1e4, "here", 0.5)
     kept = PrefetchOptimizer(curves_of_table_4_1()).decide(likely, 10)
     assert "no object was recognised" in why_empty(None, recognised=False, edge_away=False)
@@ -102,7 +102,7 @@ def test_a_fast_edge_makes_plain_offloading_best() -> None:
     assert (decision.k, decision.object_ids, decision.terms.expected_ms) == (0, (), 100.0)
 
 
-def test_of_equally_good_choices_the_smaller_is_taken() -> None:
+def test_the_smaller_of_equal_choices_is_taken() -> None:
     flat = [ExtractionCurves(features, np.zeros(4), np.zeros(4)) for features in (800, 200, 400)]
     decision = PrefetchOptimizer(flat).decide(PrefetchFacts(following([0.5, 0.5]), 10.0, "now"))
     assert (decision.k, decision.query_features) == (0, 200)
@@ -115,13 +115,13 @@ def test_the_current_object_is_not_held_twice() -> None:
     assert decision.terms.cached_probability == pytest.approx(0.4)
 
 
-def test_without_a_prediction_and_with_a_visitor_who_stays_only_the_current_object_is_held() -> None:
+def test_without_a_prediction_only_the_current_object_is_held() -> None:
     facts = PrefetchFacts(NextObjects.nothing(), 1000.0, "now", stays=0.9)
     decision = PrefetchOptimizer(curves_of_table_4_1()).decide(facts)
     assert decision.object_ids == ("now",)
 
 
-def test_nothing_known_at_all_means_offloading() -> None:
+def test_without_any_knowledge_everything_is_offloaded() -> None:
     facts = PrefetchFacts(NextObjects.nothing(), 1000.0)
     assert PrefetchOptimizer(curves_of_table_4_1()).decide(facts).k == 0
 
@@ -133,7 +133,7 @@ def test_curves_of_different_lengths_are_each_used_as_far_as_they_go() -> None:
     assert (decision.k, decision.query_features) == (3, 400)
 
 
-def test_a_decision_says_what_the_alternatives_would_have_cost() -> None:
+def test_a_decision_lists_the_costs_of_alternatives() -> None:
     decision = decide(1000.0, zipf(80, 1.0))
     k, features = decision.k, decision.query_features
     assert {(0, features), (k - 1, features), (k + 1, features)} <= set(decision.alternatives)
@@ -143,7 +143,7 @@ def test_a_decision_says_what_the_alternatives_would_have_cost() -> None:
     assert f"k=0 with {features} features: 1000.00 ms" in decision.why
 
 
-def test_a_measured_profile_counts_its_extraction_only_for_photos_that_are_looked_up() -> None:
+def test_extraction_counts_only_for_photos_that_are_looked_up() -> None:
     profile = CacheProfile(
         backend="auto",
         query_features=400,
@@ -168,6 +168,6 @@ def test_curves_of_different_shapes_are_refused() -> None:
         ExtractionCurves(200, np.zeros(3), np.zeros(2))
 
 
-def test_a_probability_of_staying_that_is_none_is_refused() -> None:
+def test_an_invalid_probability_of_staying_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         PrefetchFacts(NextObjects.nothing(), 1.0, stays=1.5)

@@ -1,4 +1,4 @@
-"""Profiles of devices: one row of table 4.1 per number of features; files from anywhere."""
+"""Profiles of devices: one row of table 4.1 per number of features; invalid files."""
 
 import json
 from itertools import pairwise
@@ -26,7 +26,7 @@ def row(features: int, **changes: object) -> CacheProfile:
     return CacheProfile.model_validate(values)
 
 
-def test_a_profile_survives_its_file(tmp_path: Path) -> None:
+def test_a_profile_is_unchanged_by_saving_and_loading(tmp_path: Path) -> None:
     profile = DeviceProfile(profiles=(row(200), row(800)))
     profile.save(tmp_path / "device.json")
     assert DeviceProfile.load(tmp_path / "device.json") == profile
@@ -41,7 +41,7 @@ def test_curves_contain_the_extraction_except_for_an_empty_cache() -> None:
     np.testing.assert_allclose(few.recall[1:], [0.89, 0.88])
 
 
-def test_one_number_of_features_leaves_nothing_to_choose() -> None:
+def test_with_one_number_of_features_there_is_no_choice() -> None:
     profile = DeviceProfile(profiles=(row(200), row(800)))
     assert profile.only(800).profiles == (row(800),)
     with pytest.raises(ConfigurationError, match="no entry for 600 features; choose one of 200, 800"):
@@ -90,7 +90,7 @@ def test_a_profile_of_an_edge_does_not_read_one_of_a_device(tmp_path: Path) -> N
         CacheProfile.load(tmp_path / "device.json")
 
 
-def test_a_missing_file_and_a_place_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unwritable_folder_are_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         DeviceProfile.load(tmp_path / "none.json")
     (tmp_path / "file").write_text("")

@@ -1,4 +1,4 @@
-"""Models in bounded memory, and the account of what was fetched in vain."""
+"""Models in bounded memory, and the count of unused fetches."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from support.objects import random_model
 SIZE = random_model("a").size_bytes
 
 
-def test_a_model_that_is_put_in_is_there() -> None:
+def test_an_added_model_is_held() -> None:
     held = HeldModels(10 * SIZE)
     model = random_model("a")
     assert held.put(model, 100) == frozenset()
@@ -30,14 +30,14 @@ def test_the_model_that_was_not_wanted_for_longest_leaves() -> None:
     assert set(held.versions()) == {"a", "c"}
 
 
-def test_a_model_larger_than_the_memory_is_not_kept_and_drives_out_nothing() -> None:
+def test_a_model_larger_than_the_memory_is_not_kept_and_evicts_nothing() -> None:
     held = HeldModels(SIZE)
     held.put(random_model("a"), 100)
     assert held.put(random_model("large", views=2), 900) == {"large"}
     assert set(held.versions()) == {"a"}
 
 
-def test_only_models_that_recognised_nothing_were_fetched_in_vain() -> None:
+def test_only_models_without_hits_count_as_wasted() -> None:
     held = HeldModels(10 * SIZE)
     held.put(random_model("a"), 100)
     held.put(random_model("b"), 200)
