@@ -1,4 +1,4 @@
-"""The SDK with the real cloud and the real edge, which dies and returns; and with keys."""
+"""The SDK with a real cloud and a real edge that is killed and restarted; and with keys."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -53,7 +53,7 @@ def tiers(recognition: Recognition) -> list[str]:
     return [hop.tier for hop in recognition.hops]
 
 
-def test_visitors_get_answers_while_the_edge_dies_and_returns(cloud: str, tmp_path: Path) -> None:
+def test_requests_are_answered_while_the_edge_is_killed_and_restarted(cloud: str, tmp_path: Path) -> None:
     with (
         edge_process(cloud, tmp_path) as edge,
         Recognizer(endpoint := edge.endpoint, cloud, "museum", settings=QUICK) as sdk,
@@ -76,7 +76,7 @@ def test_visitors_get_answers_while_the_edge_dies_and_returns(cloud: str, tmp_pa
         assert len(outcomes) == 20
 
 
-def test_the_cloud_alone_answers_and_corners_lie_on_the_exhibit(cloud: str) -> None:
+def test_the_cloud_answers_without_an_edge_and_with_correct_corners(cloud: str) -> None:
     with Recognizer(None, cloud, "museum", settings=PATIENT) as sdk:
         recognition = sdk.recognize_blocking(PHOTO)
         assert (recognition.answered_by, recognition.object_id) == ("cloud", "02")
@@ -89,7 +89,7 @@ def test_the_cloud_alone_answers_and_corners_lie_on_the_exhibit(cloud: str) -> N
 
 
 @pytest.mark.parametrize("kind", sorted(broken_images()))
-def test_broken_images_are_unknown_or_invalid_and_do_no_harm(cloud: str, kind: str) -> None:
+def test_broken_images_are_unknown_or_invalid(cloud: str, kind: str) -> None:
     with Recognizer(None, cloud, "museum", settings=PATIENT) as sdk:
         try:
             assert not sdk.recognize_blocking(broken_images()[kind]).known
@@ -157,7 +157,7 @@ def test_a_wrong_key_is_an_error_or_leaves_the_cloud_to_answer(
         assert [attempt.tier for attempt in sdk.recognize_blocking(PHOTO).attempts] == ["cloud"]
 
 
-def test_settings_turn_into_keys_and_complain_without_an_own_one(tmp_path: Path) -> None:
+def test_settings_need_an_own_key_for_the_key_of_a_tier(tmp_path: Path) -> None:
     edge = TierSettings(endpoint="tcp://10.0.0.5:7100", public_key="edge.key")
     with pytest.raises(ConfigurationError, match=r"edge\.public_key"):
         DeviceSettings(edge=edge).client_security()

@@ -1,4 +1,4 @@
-"""The callback thread: order, isolation of failures, and an end that loses nothing."""
+"""The callback thread: order, isolation of failures, and closing without lost jobs."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from nearsight.device.callback_thread import CallbackThread
 from support.waiting import LONG_S
 
 
-def test_jobs_run_in_order_on_one_other_thread() -> None:
+def test_jobs_run_in_order_on_another_thread() -> None:
     callbacks, seen = CallbackThread(), []
     for number in range(200):
         callbacks.submit(lambda number=number: seen.append((number, threading.get_ident())))
@@ -22,7 +22,7 @@ def test_jobs_run_in_order_on_one_other_thread() -> None:
     assert threading.get_ident() not in threads
 
 
-def test_a_job_that_raises_does_not_harm_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_in_a_job_does_not_affect_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     callbacks, ran = CallbackThread(), threading.Event()
     callbacks.submit(lambda: 1 / 0)
     callbacks.submit(ran.set)
@@ -34,9 +34,7 @@ def test_a_job_that_raises_does_not_harm_the_next(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 @pytest.mark.parametrize("awaited", [False, True])
-def test_a_job_that_wants_to_end_the_program_does_not_harm_the_next(
-    raised: BaseException, awaited: bool
-) -> None:
+def test_a_system_exit_in_a_job_does_not_affect_the_next(raised: BaseException, awaited: bool) -> None:
     callbacks, ran = CallbackThread(), threading.Event()
 
     def job() -> None:
@@ -133,7 +131,7 @@ def test_an_async_job_runs_on_the_loop_that_is_given() -> None:
     assert callbacks.close(LONG_S)
 
 
-def test_an_async_job_that_raises_or_cancels_itself_harms_no_other() -> None:
+def test_an_async_job_that_raises_or_cancels_itself_affects_no_other() -> None:
     callbacks, ran = CallbackThread(), threading.Event()
 
     async def fails() -> None:
@@ -150,7 +148,7 @@ def test_an_async_job_that_raises_or_cancels_itself_harms_no_other() -> None:
     assert [line["event"] for line in logs] == ["a callback raised"] * 2
 
 
-def test_close_in_the_thread_of_a_loop_does_not_wait_for_what_that_loop_has_to_run() -> None:
+def test_close_in_the_thread_of_a_loop_does_not_wait_for_jobs_of_that_loop() -> None:
     callbacks, ran = CallbackThread(), threading.Event()
 
     async def job() -> None:
@@ -167,11 +165,11 @@ def test_close_in_the_thread_of_a_loop_does_not_wait_for_what_that_loop_has_to_r
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_a_loop_that_is_closed_before_the_end_is_told(when: str) -> None:
+def test_a_loop_that_is_closed_early_is_logged(when: str) -> None:
     callbacks, loop, begun = CallbackThread(), asyncio.new_event_loop(), threading.Event()
 
     async def job() -> None:
-        """Never runs: the loop does not."""
+        """Never runs, as the loop does not run."""
 
     def begin() -> Awaitable[None]:
         begun.set()

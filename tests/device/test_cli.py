@@ -1,4 +1,4 @@
-"""``nearsight device`` as a person types it."""
+"""The command ``nearsight device``."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +11,7 @@ from support.recognition_server import always
 from support.recognizers import PHOTO, Scene
 
 
-def test_the_daemon_announces_itself_serves_and_ends_on_sigterm(
+def test_the_daemon_serves_and_ends_on_sigterm(
     stack: ExitStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, edge = Scene(stack).tier("edge", always("edge"))

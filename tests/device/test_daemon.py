@@ -123,7 +123,7 @@ def test_metrics_count_outcomes_attempts_and_breakers(scene: Scene) -> None:
     assert scene.sample("nearsight_breaker_state", tier="edge") == 2
 
 
-def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
+def test_recognition_on_the_device_is_reported_everywhere() -> None:
     edge = PredictingEdge(exhibit_models(3))
     photo = photo_jpeg(1, side=SIDE)
     prefetch = PrefetchSettings(recognition=GALLERY_SETTINGS)
@@ -174,7 +174,7 @@ def test_a_daemon_without_any_tier_asks_those_of_this_machine() -> None:
 
 
 def raw_client(tmp_path: Path) -> Path:
-    """The program that the documentation shows, as a file."""
+    """Write the program of the documentation to a file."""
     blocks = re.findall(
         r"```python title=\"raw_client.py\"\n(.*?)```", (DOCS / "sdk.md").read_text(), re.DOTALL
     )

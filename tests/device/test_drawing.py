@@ -1,4 +1,4 @@
-"""The drawn photo: the outline is where the corners say, and any label can be written."""
+"""The drawn photo: the outline is at the corners, and any label can be written."""
 
 import cv2
 import numpy as np
@@ -49,6 +49,6 @@ def test_a_tiny_photo_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("image", [b"", b"no image"])
-def test_what_cannot_be_decoded_is_refused(image: bytes) -> None:
+def test_undecodable_images_are_refused(image: bytes) -> None:
     with pytest.raises(InvalidImage):
         draw_recognition(image, Recognition(None, "edge", 1.0))

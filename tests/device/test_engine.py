@@ -1,4 +1,4 @@
-"""The shell around the state machine: threads, deadlines, limits, with tiers that a test answers by hand."""
+"""The shell around the state machine: threads, deadlines and limits, with manual tiers."""
 
 import gc
 import itertools
@@ -34,7 +34,7 @@ FOUND_NOTHING = Answer(None, "edge")
 
 
 class ManualTier:
-    """A tier whose questions stay open until a test answers them."""
+    """A tier whose requests stay open until a test answers them."""
 
     def __init__(self) -> None:
         self.questions: list[Future[Answer]] = []
@@ -59,7 +59,7 @@ class ManualTier:
 
 
 class Outcomes:
-    """Collects what is delivered; a second delivery to one request would show as one too many."""
+    """Collects outcomes, also repeated ones."""
 
     def __init__(self) -> None:
         self.seen: list[Outcome] = []
@@ -76,7 +76,7 @@ class Outcomes:
 
 
 class Scene:
-    """An engine with two tiers in the hands of the test."""
+    """An engine with two manual tiers."""
 
     def __init__(self, settings: RecognizerSettings) -> None:
         self.edge, self.cloud = ManualTier(), ManualTier()
@@ -137,12 +137,12 @@ def prepared_late(scene: Scene) -> bool:
 
 
 @pytest.mark.parametrize("end", ["answered", "failed", "cancelled", "late"])
-def test_what_a_request_held_is_freed_when_it_has_ended(scene: Scene, end: str) -> None:
-    """Not when Python looks for cycles: until then hundreds of photos would stay in memory."""
+def test_memory_of_a_request_is_freed_when_it_ends(scene: Scene, end: str) -> None:
+    """Reference counting must suffice: hundreds of photos would otherwise wait for the garbage collector."""
     gc.collect()
     gc.disable()
     try:
-        if end == "late":  # of a very slow machine a request may end before it is prepared
+        if end == "late":  # on a slow machine, a request may end before it is prepared
             wait_until(lambda: prepared_late(scene), what="a query")
         else:
             handle = scene.engine.submit(b"x", scene.outcomes, LONG_S)
@@ -163,7 +163,7 @@ def test_what_a_request_held_is_freed_when_it_has_ended(scene: Scene, end: str) 
         gc.enable()
 
 
-def test_a_failed_tier_hands_on_to_the_next(scene: Scene) -> None:
+def test_after_a_failed_tier_the_next_one_is_asked(scene: Scene) -> None:
     scene.engine.submit(b"x", scene.outcomes, LONG_S)
     scene.edge.question().set_exception(Unavailable("gone"))
     scene.cloud.question().set_result(Answer(None, "cloud"))
@@ -173,7 +173,7 @@ def test_a_failed_tier_hands_on_to_the_next(scene: Scene) -> None:
     assert scene.edge.timeouts_s[0] < 0.61 * LONG_S
 
 
-def test_a_tier_that_refuses_the_question_at_once_hands_on_too(scene: Scene) -> None:
+def test_after_a_tier_that_refuses_immediately_the_next_one_is_asked(scene: Scene) -> None:
     scene.edge.refusal = Unavailable("closed")
     scene.engine.submit(b"x", scene.outcomes, LONG_S)
     scene.cloud.question().set_result(Answer(None, "cloud"))
@@ -181,7 +181,7 @@ def test_a_tier_that_refuses_the_question_at_once_hands_on_too(scene: Scene) -> 
 
 
 @pytest.mark.parametrize(("source", "error"), [(b"bad", InvalidImage), (b"bug", InternalError)])
-def test_an_image_that_cannot_be_prepared_asks_nobody(
+def test_an_image_that_cannot_be_prepared_asks_no_tier(
     scene: Scene, source: bytes, error: type[NearsightError]
 ) -> None:
     handle = scene.engine.submit(source, scene.outcomes, LONG_S)
@@ -191,12 +191,12 @@ def test_an_image_that_cannot_be_prepared_asks_nobody(
     assert not scene.edge.questions
 
 
-def test_tiers_that_never_answer_cannot_hold_a_request_beyond_its_deadline(scene: Scene) -> None:
+def test_silent_tiers_do_not_delay_a_request_beyond_its_deadline(scene: Scene) -> None:
     scene.engine.submit(b"x", scene.outcomes, 0.1)
     assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
 
 
-def test_an_image_that_takes_for_ever_cannot_hold_it_either(scene: Scene) -> None:
+def test_slow_preparation_does_not_delay_a_request_beyond_its_deadline(scene: Scene) -> None:
     scene.go_on.clear()
     scene.engine.submit(b"x", scene.outcomes, 0.05)
     assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
@@ -215,12 +215,12 @@ def test_deadlines_are_kept_in_any_order_of_submission(scene: Scene) -> None:
     assert not handle.done()
 
 
-def test_a_deadline_that_has_passed_is_an_outcome_not_an_exception(scene: Scene) -> None:
+def test_a_deadline_in_the_past_is_an_outcome_and_no_exception(scene: Scene) -> None:
     scene.engine.submit(b"x", scene.outcomes, -1.0)
     assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
 
 
-def test_more_requests_than_allowed_are_refused_at_once_and_room_comes_back(scene: Scene) -> None:
+def test_requests_over_the_limit_are_refused_until_others_end(scene: Scene) -> None:
     for _ in range(3):
         scene.engine.submit(b"x", scene.outcomes, LONG_S)
     scene.engine.submit(b"x", scene.outcomes, LONG_S)
@@ -249,7 +249,7 @@ def test_cancel_while_the_image_is_prepared(scene: Scene) -> None:
     assert isinstance(scene.outcomes.wait()[0], Cancelled)
 
 
-def test_cancel_after_the_answer_changes_nothing(scene: Scene) -> None:
+def test_cancel_after_the_answer_is_ignored(scene: Scene) -> None:
     handle = scene.engine.submit(b"x", scene.outcomes, LONG_S)
     scene.edge.question().set_result(FOUND_NOTHING)
     (outcome,) = scene.outcomes.wait()
@@ -257,7 +257,7 @@ def test_cancel_after_the_answer_changes_nothing(scene: Scene) -> None:
     assert handle.result(0) is outcome
 
 
-def test_close_ends_what_is_in_flight_and_frees_the_tiers(scene: Scene) -> None:
+def test_close_cancels_pending_requests_and_closes_the_tiers(scene: Scene) -> None:
     for _ in range(3):
         scene.engine.submit(b"x", scene.outcomes, LONG_S)
     scene.edge.question(0)

@@ -1,4 +1,4 @@
-"""An application that forks after it made a recognizer: a web server, or a pool of workers."""
+"""Applications that fork after they made a recognizer, such as web servers."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ questions = {
 for question in asked:
     child = os.fork()
     if not child:
-        signal.alarm(100)  # one that waits for ever ends by it
+        signal.alarm(100)  # ends a process that waits for ever
         print(told(questions[question]), flush=True)
         sys.exit(7)  # as an application ends, handlers of the interpreter included
     _, status = os.waitpid(child, 0)
@@ -78,7 +78,7 @@ with VideoSession(sys.argv[1], settings=VideoSettings(threads=int(sys.argv[2])))
     session.run(frame)
     child = os.fork()
     if not child:
-        signal.alarm(100)  # one that waits for ever ends by it
+        signal.alarm(100)  # ends a process that waits for ever
         try:
             print(session.run(frame).number, flush=True)
         except RuntimeError as error:
@@ -90,7 +90,7 @@ with VideoSession(sys.argv[1], settings=VideoSettings(threads=int(sys.argv[2])))
 
 
 def in_children(museum: Path, kind: str, *questions: str) -> list[str]:
-    """What is printed where each question is put in a forked process of its own, and its exit code."""
+    """The output and the exit code of forked processes, one per question."""
     return printed_by(ASKED_IN_A_CHILD, museum, kind, str(free_udp_port()), *questions)
 
 
@@ -114,7 +114,7 @@ def printed_by(program: str, *arguments: str | Path) -> list[str]:
         ("sharing", ("blocking", "store", "kept store")),
     ],
 )
-def test_a_forked_process_is_told_at_once_to_make_a_recognizer_of_its_own(
+def test_in_a_forked_process_the_error_asks_for_a_new_recognizer(
     museum: Path, kind: str, questions: tuple[str, ...]
 ) -> None:
     said = in_children(museum, kind, *questions)
@@ -123,12 +123,12 @@ def test_a_forked_process_is_told_at_once_to_make_a_recognizer_of_its_own(
 
 
 @pytest.mark.parametrize("kind", ["local", "remote", "sharing"])
-def test_a_forked_process_may_close_what_it_inherited_and_make_its_own(museum: Path, kind: str) -> None:
+def test_a_forked_process_may_close_an_inherited_recognizer_and_make_another(museum: Path, kind: str) -> None:
     assert in_children(museum, kind, "close", "another") == ["closed", "7", "closed", "7"]
 
 
 @pytest.mark.parametrize(("threads", "says"), [(1, "1"), (2, "make one in each process, after the fork")])
-def test_a_video_session_with_threads_of_its_own_is_not_used_after_a_fork(
+def test_a_video_session_with_threads_is_not_used_after_a_fork(
     tmp_path: Path, threads: int, says: str
 ) -> None:
     path = convolutional_network(tmp_path / "small.onnx")

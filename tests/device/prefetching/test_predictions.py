@@ -1,4 +1,4 @@
-"""Predictions: asked for in order, remembered, and not asked for while the edge is away."""
+"""Predictions: requested in order, remembered, and not requested while the edge is unreachable."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,7 +23,7 @@ FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]), 0.1)
 
 
 class ManualSource:
-    """An edge, or the devices nearby, whose answers a test gives by hand."""
+    """An edge or peers that a test answers for."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -42,7 +42,7 @@ class ManualSource:
 
 
 class Inline(BackgroundWorker):
-    """Runs jobs at once, in the thread of the test."""
+    """Runs jobs in the calling thread."""
 
     def submit(self, job: Callable[[], None], *, name: str = "", after_s: float = 0.0) -> None:
         del name, after_s
@@ -50,7 +50,7 @@ class Inline(BackgroundWorker):
 
 
 class Scene:
-    """Forecasts with a clock and an edge in the hands of the test."""
+    """Forecasts with a manual clock and a manual edge."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -76,7 +76,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_report_is_answered_with_what_may_follow(scene: Scene) -> None:
+def test_a_report_is_answered_with_a_prediction(scene: Scene) -> None:
     scene.forecasts.report("a")
     scene.edge.answer(revision=7)
     (prediction,) = scene.heard
@@ -95,7 +95,7 @@ def test_steps_are_reported_one_at_a_time_in_their_order(scene: Scene) -> None:
     assert scene.edge.asked == ["a", "b", "c", "a"]
 
 
-def test_the_same_object_is_reported_again_only_after_a_while(scene: Scene) -> None:
+def test_the_same_object_is_reported_again_only_after_an_interval(scene: Scene) -> None:
     scene.forecasts.report("a")
     scene.edge.answer()
     scene.clock.advance(9.0)
@@ -136,7 +136,7 @@ def test_an_edge_that_is_away_is_asked_more_and_more_rarely_until_it_is_back(sce
     assert scene.edge.asked[-1] == "b"
 
 
-def test_an_edge_that_does_not_know_the_object_is_not_away_but_the_catalogue_has_changed(
+def test_not_found_means_a_changed_catalogue_and_no_unreachable_edge(
     scene: Scene,
 ) -> None:
     scene.forecasts.report("a")
@@ -151,7 +151,7 @@ def test_an_edge_that_does_not_know_the_object_is_not_away_but_the_catalogue_has
     assert scene.heard == [None, None]
 
 
-def test_what_was_predicted_stays_known_while_the_edge_is_away(scene: Scene) -> None:
+def test_predictions_are_kept_while_the_edge_is_unreachable(scene: Scene) -> None:
     scene.forecasts.report("a")
     scene.edge.answer()
     scene.forecasts.report("b")
@@ -167,7 +167,7 @@ def test_remembered_predictions_are_bounded(scene: Scene) -> None:
 
 
 class Alone(Scene):
-    """A device among others, with an edge that may be away, or without one."""
+    """A device with peers, and with or without an edge."""
 
     def __init__(self, *, edge: bool) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ def test_without_an_edge_the_devices_nearby_are_asked() -> None:
     assert scene.nearby.asked == ["a", "b"]
 
 
-def test_the_devices_nearby_are_asked_only_while_the_edge_is_away() -> None:
+def test_peers_are_asked_only_while_the_edge_is_unreachable() -> None:
     scene = Alone(edge=True)
     scene.forecasts.report("a")
     scene.edge.answer()
@@ -220,7 +220,7 @@ def probabilities(scene: Scene, object_id: str) -> dict[str, float]:
     return dict(zip(following.object_ids, following.probabilities.tolist(), strict=True))
 
 
-def test_what_the_edge_said_fades_into_what_devices_nearby_say() -> None:
+def test_predictions_of_the_edge_decay_into_those_of_peers() -> None:
     scene = Alone(edge=True)
     scene.forecasts.report("a")
     scene.edge.answer()
@@ -244,7 +244,7 @@ def test_what_the_edge_said_fades_into_what_devices_nearby_say() -> None:
     assert probabilities(scene, "a") == pytest.approx({"d": 0.8, "b": 0.2, "c": 0.0}, abs=1e-5)
 
 
-def test_an_edge_that_is_back_takes_the_place_of_what_devices_nearby_say() -> None:
+def test_predictions_of_a_returned_edge_replace_those_of_peers() -> None:
     scene = Alone(edge=True)
     scene.forecasts.report("b")
     scene.edge.fail()

@@ -1,4 +1,4 @@
-"""The device recognises by itself what the edge predicted: real sockets, real recognition, every fault."""
+"""Devices recognise objects that the edge predicted: real sockets and recognition, and faults."""
 
 import threading
 from pathlib import Path
@@ -14,7 +14,7 @@ from support.prefetching_devices import Scene, holds, name, photo, settings
 from support.waiting import LONG_S, wait_until
 
 
-def test_what_the_edge_predicted_is_recognised_on_the_device(scene: Scene) -> None:
+def test_predicted_objects_are_recognised_on_the_device(scene: Scene) -> None:
     device = scene.device()
     first = device.recognize_blocking(photo(0))
     assert (first.answered_by, first.object_id) == ("edge", name(0))
@@ -59,7 +59,7 @@ def test_hits_are_reported_in_their_order_with_the_identity_of_the_device(scene:
     assert scene.edge.reported == [("phone-1", name(number)) for number in walk]
 
 
-def test_a_slow_prediction_for_an_object_left_behind_takes_nothing_away(scene: Scene) -> None:
+def test_a_late_prediction_for_an_earlier_object_evicts_nothing(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
     holds(device, 5)
@@ -89,7 +89,7 @@ def test_staying_with_an_object_is_not_reported_again_and_again(scene: Scene) ->
     assert scene.edge.reported == [("phone-1", name(1))]
 
 
-def test_only_the_probable_is_held_and_the_current_object_always(scene: Scene) -> None:
+def test_only_probable_objects_and_the_current_one_are_held(scene: Scene) -> None:
     scene.edge.predict = lambda _: scene.edge.prediction({name(3): 0.6, name(1): 0.3})
     device = scene.device(settings(k_max=2))
     device.recognize_blocking(photo(0))
@@ -101,7 +101,7 @@ def test_only_the_probable_is_held_and_the_current_object_always(scene: Scene) -
     assert device.recognize_blocking(photo(3)).answered_by == "device"
 
 
-def test_a_photo_that_the_device_does_not_know_goes_to_the_edge_as_unknown_too(scene: Scene) -> None:
+def test_a_photo_unknown_on_the_device_is_sent_to_the_edge(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
     holds(device, 5)
@@ -111,7 +111,7 @@ def test_a_photo_that_the_device_does_not_know_goes_to_the_edge_as_unknown_too(s
     assert [attempt.tier for attempt in stranger.attempts] == ["edge"]
 
 
-def test_a_model_that_never_comes_does_not_hold_up_the_others(scene: Scene) -> None:
+def test_a_missing_model_does_not_delay_the_others(scene: Scene) -> None:
     scene.edge.silent = {name(1)}
     device = scene.device(settings(parallel=2, timeout_s=LONG_S))
     device.recognize_blocking(photo(0))
@@ -133,7 +133,7 @@ def test_each_model_is_fetched_once(scene: Scene) -> None:
     assert state.account.fetched_bytes > 5 * 10_000
 
 
-def test_predicted_objects_without_a_model_are_left_out_and_not_asked_for_again(scene: Scene) -> None:
+def test_predicted_objects_without_a_model_are_omitted_and_not_requested_again(scene: Scene) -> None:
     ghosts = {f"ghost-{number}": 0.02 for number in range(30)}
     scene.edge.predict = lambda _: scene.edge.prediction({**ghosts, name(1): 0.01, name(2): 0.01})
     device = scene.device(settings(k_max=10))
@@ -158,7 +158,7 @@ def _nonsense(kind: str) -> NextObjectsMessage:
 
 
 @pytest.mark.parametrize("kind", ["nan", "lengths", "too many", "many", "negative"])
-def test_predictions_that_make_no_sense_are_harmless(scene: Scene, kind: str) -> None:
+def test_invalid_predictions_are_ignored(scene: Scene, kind: str) -> None:
     scene.edge.predict = lambda _: _nonsense(kind)
     device = scene.device()
     for number in (0, 1, 0, 1):
@@ -168,7 +168,7 @@ def test_predictions_that_make_no_sense_are_harmless(scene: Scene, kind: str) ->
     wait_until(lambda: device.recognize_blocking(photo(3)).answered_by == "device", what="a local answer")
 
 
-def test_memory_is_bounded_and_what_was_of_no_use_is_counted(scene: Scene) -> None:
+def test_memory_is_bounded_and_unused_models_are_counted(scene: Scene) -> None:
     limit = int(2.5 * exhibit_model(0).size_bytes)
     scene.edge.predict = lambda current: scene.edge.prediction(
         {name((int(current[-1]) + 1) % 5): 0.5, name((int(current[-1]) + 2) % 5): 0.4}
@@ -202,7 +202,7 @@ def test_every_request_has_one_outcome_while_snapshots_change_under_it(scene: Sc
         assert outcome.object_id == name(number % 5)
 
 
-def test_features_that_an_application_extracted_are_looked_up_as_well(scene: Scene) -> None:
+def test_extracted_features_are_looked_up_too(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
     holds(device, 5)
@@ -229,7 +229,7 @@ def test_prefetching_can_be_switched_off(scene: Scene) -> None:
     assert scene.edge.forms == ["image"] * 3
 
 
-def test_a_profile_that_is_none_is_an_error_at_once(scene: Scene, tmp_path: Path) -> None:
+def test_an_invalid_profile_is_an_error(scene: Scene, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text("{}")
     with pytest.raises(CorruptStore, match="nearsight profile"):

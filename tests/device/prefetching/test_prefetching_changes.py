@@ -1,4 +1,4 @@
-"""Objects change and the edge goes away while devices hold models: real sockets, real recognition."""
+"""Changed objects and an unreachable edge while devices hold models: real sockets and recognition."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -42,7 +42,7 @@ def test_an_object_that_was_removed_is_never_answered_after_the_sync(scene: Scen
     assert not device.recognize_blocking(photo(1)).known
 
 
-def test_an_object_that_was_removed_is_dropped_though_the_device_looks_at_nothing_else(scene: Scene) -> None:
+def test_a_removed_object_is_dropped_without_other_requests(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
     holds(device, 5)
@@ -64,7 +64,7 @@ def test_a_newer_version_that_the_edge_answers_with_leads_to_a_sync(scene: Scene
     wait_until(lambda: scene.edge.listings > 0, what="the sync: what is held is older")
 
 
-def test_while_the_edge_is_away_all_that_is_held_answers(scene: Scene) -> None:
+def test_while_the_edge_is_unreachable_all_held_models_answer(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
     holds(device, 5)
@@ -76,7 +76,7 @@ def test_while_the_edge_is_away_all_that_is_held_answers(scene: Scene) -> None:
     holds(device, 5)
 
 
-def test_the_edge_may_be_away_and_come_back(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_edge_may_stop_and_restart(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     make_misses_costly(monkeypatch)
     with child_server("predicting-edge") as first:
         endpoint = first.endpoint
@@ -101,7 +101,7 @@ def _answered(device: Recognizer, number: int) -> bool:
         return False
 
 
-def test_without_the_edge_the_cloud_answers_what_the_device_does_not_know(scene: Scene) -> None:
+def test_without_the_edge_the_cloud_answers_unknown_photos(scene: Scene) -> None:
     cloud, endpoint = scene.scripted("cloud")
     device = scene.device(cloud=endpoint)
     device.recognize_blocking(photo(0))
@@ -112,7 +112,7 @@ def test_without_the_edge_the_cloud_answers_what_the_device_does_not_know(scene:
     assert len(cloud.contexts) == 1
 
 
-def test_what_was_predicted_for_an_object_is_remembered_while_the_edge_is_away(scene: Scene) -> None:
+def test_predictions_of_an_object_are_used_while_the_edge_is_unreachable(scene: Scene) -> None:
     scene.edge.predict = lambda current: scene.edge.prediction(
         {name(1 - int(current[-1])) if int(current[-1]) < 2 else name(0): 0.9}
     )

@@ -1,4 +1,4 @@
-"""How much a device looks for itself, and with how many features, by what it measured: over real sockets."""
+"""Numbers of held objects and features by measured latencies, over real sockets."""
 
 import itertools
 import re
@@ -22,7 +22,7 @@ from support.waiting import wait_until
 
 @pytest.fixture
 def measuring(stack: ExitStack) -> Scene:
-    """Its devices know misses by what they measure."""
+    """A scene whose devices measure the latency of misses."""
     return Scene(stack)
 
 
@@ -68,7 +68,7 @@ def test_few_features_are_taken_from_a_smaller_image(scene: Scene, monkeypatch: 
     assert [(max(size), count) for size, count in seen] == [(round(0.7 * SIDE), 200)]
 
 
-def test_a_hit_would_have_saved_the_first_photo_but_no_photo_that_nobody_knows(scene: Scene) -> None:
+def test_only_known_photos_count_as_avoidable_misses(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
     holds(device, 5)
@@ -111,7 +111,7 @@ def test_devices_hold_objects_if_the_edge_is_far_and_lookups_are_quick(
     holds(device, held)
 
 
-def test_a_device_that_hits_hears_that_its_edge_is_quick_again(measuring: Scene, tmp_path: Path) -> None:
+def test_a_device_with_hits_notices_that_its_edge_is_fast_again(measuring: Scene, tmp_path: Path) -> None:
     scene = measuring
     row = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(400.0,), recall=(0.9,))
     DeviceProfile(profiles=(row,)).save(tmp_path / "device.json")
@@ -144,7 +144,7 @@ def assert_offloads(scene: Scene, device: Recognizer) -> None:
     assert state.lookups == 0
 
 
-def test_a_number_of_features_that_was_said_is_the_one_that_is_used(scene: Scene) -> None:
+def test_a_configured_number_of_features_is_used(scene: Scene) -> None:
     device = scene.device(settings(features=400))
     device.recognize_blocking(photo(0))
     holds(device, 5)

@@ -1,4 +1,4 @@
-"""What reports tell a device of its edge, put together with the way there."""
+"""Latency of misses from reports of the edge and the measured round trip."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def profiler() -> DeviceProfiler:
     return DeviceProfiler(default_device_profile(), AvoidableLatency())
 
 
-def test_what_the_edge_says_and_the_way_there_make_the_time_of_a_photo() -> None:
+def test_the_latency_of_a_photo_is_the_time_of_the_edge_and_the_round_trip() -> None:
     after = profiler()
     for _ in range(2):
         after.observe_answer(743.0, 743.0, avoidable=True, transfer_ms=12.0)
@@ -29,7 +29,7 @@ def test_what_the_edge_says_and_the_way_there_make_the_time_of_a_photo() -> None
     assert after.miss_ms == 20.0
 
 
-def test_a_device_that_hears_only_of_its_cloud_believes_no_edge() -> None:
+def test_reports_of_the_cloud_say_nothing_about_the_edge() -> None:
     after = profiler()
     after.observe_answer(300.0, 300.0, avoidable=True)
     after.observe_edge(EdgeTimes(answer_ms=8.0, transfer_ms=5.0))
@@ -40,7 +40,7 @@ def test_a_device_that_hears_only_of_its_cloud_believes_no_edge() -> None:
     ("answer_ms", "transfer_ms"),
     [(0.0, 5.0), (-1.0, 5.0), (float("nan"), 5.0), (1e9, 5.0), (8.0, -1.0), (8.0, float("nan"))],
 )
-def test_times_that_cannot_be_are_refused(answer_ms: float, transfer_ms: float) -> None:
+def test_invalid_times_are_refused(answer_ms: float, transfer_ms: float) -> None:
     with pytest.raises(InvalidMessage):
         EdgeTimes(answer_ms, transfer_ms)
 
@@ -60,14 +60,14 @@ def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
 
 
 def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeTimes | None:
-    """What a device makes of such an answer to a report; there is always a prediction."""
+    """The state of a device after such an answer to a report; every answer has a prediction."""
     edge.answer_ms = answer_ms
     prediction = client.get_next_objects("exhibit-0", 10.0).result(LONG_S)
     assert prediction.following.object_ids == ("exhibit-1",)
     return prediction.now
 
 
-def test_an_edge_that_says_what_a_photo_takes_is_heard(edge: PredictingEdge, client: EdgeClient) -> None:
+def test_a_reported_time_of_the_edge_is_used(edge: PredictingEdge, client: EdgeClient) -> None:
     now = reported(edge, client, 12.5)
     assert now is not None
     assert now.answer_ms == 12.5
@@ -75,13 +75,13 @@ def test_an_edge_that_says_what_a_photo_takes_is_heard(edge: PredictingEdge, cli
 
 
 @pytest.mark.parametrize("answer_ms", [0.0, -1.0, float("nan"), float("inf"), 1e9])
-def test_an_edge_that_says_nothing_or_nonsense_still_predicts(
+def test_an_answer_with_a_missing_or_invalid_time_still_predicts(
     edge: PredictingEdge, client: EdgeClient, answer_ms: float
 ) -> None:
     assert reported(edge, client, answer_ms) is None
 
 
-def test_an_edge_that_says_nonsense_with_every_hit_is_reported_once(
+def test_repeated_invalid_times_are_logged_once(
     edge: PredictingEdge, client: EdgeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
@@ -99,13 +99,13 @@ def after(photos_ms: list[float], small_ms: list[float]) -> PhotoTransfer:
 
 
 @pytest.mark.parametrize(("photos_ms", "small_ms"), [([], []), ([30.0], []), ([], [10.0])])
-def test_nothing_is_known_before_a_photo_and_a_small_message(
+def test_the_latency_is_unknown_before_a_photo_and_a_small_message(
     photos_ms: list[float], small_ms: list[float]
 ) -> None:
     assert after(photos_ms, small_ms).expected_ms is None
 
 
-def test_where_nothing_changes_it_is_what_photos_took() -> None:
+def test_under_constant_conditions_it_is_the_time_of_photos() -> None:
     assert after([30.0, 34.0, 32.0], [10.0, 10.0]).expected_ms == 32.0
 
 
@@ -113,7 +113,7 @@ def test_a_way_that_becomes_longer_makes_photos_longer_by_as_much() -> None:
     assert after([30.0], [10.0, 25.0, 25.0]).expected_ms == 45.0
 
 
-def test_one_small_message_that_was_late_changes_nothing() -> None:
+def test_one_late_small_message_is_ignored() -> None:
     assert after([30.0], [10.0, 10.0, 900.0]).expected_ms == 30.0
 
 
@@ -121,7 +121,7 @@ def test_a_photo_is_never_quicker_than_a_small_message() -> None:
     assert after([5.0], [10.0]).expected_ms == 10.0
 
 
-def test_the_last_photos_say_what_bytes_add() -> None:
+def test_the_cost_of_bytes_follows_the_last_photos() -> None:
     transfer = after([30.0], [10.0])
     for _ in range(5):
         transfer.observe_photo(15.0)
@@ -130,6 +130,6 @@ def test_the_last_photos_say_what_bytes_add() -> None:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0])
-def test_times_that_cannot_be_are_ignored(wrong: float) -> None:
+def test_invalid_times_are_ignored(wrong: float) -> None:
     transfer = after([30.0, wrong], [wrong, 10.0, wrong])
     assert transfer.expected_ms == 30.0

@@ -1,4 +1,4 @@
-"""The result cache of a device: real sockets and recognition; what it feeds, and when it forgets."""
+"""The result cache of a device: real sockets and recognition, effects of hits, and invalidation."""
 
 from dataclasses import replace
 from itertools import groupby
@@ -52,8 +52,8 @@ def test_pixels_are_looked_up_as_files_are(scene: Scene) -> None:
     assert device.recognize_blocking(pixels).object_id == name(2)
 
 
-def test_hits_are_reported_and_prefetched_for_like_others(scene: Scene) -> None:
-    """The edge hears of each step, and the device holds what may follow."""
+def test_hits_are_reported_and_prefetched_for(scene: Scene) -> None:
+    """The edge receives each step, and the device holds the predicted objects."""
     device = scene.device(TRUSTING)
     for number in (0, 1):
         served(device, number)
@@ -71,7 +71,7 @@ def test_hits_are_reported_and_prefetched_for_like_others(scene: Scene) -> None:
 
 
 def test_a_replaced_object_is_not_answered_from_before(scene: Scene) -> None:
-    """Exhibit 0 hangs another picture: the device hears of it with its next report, then forgets."""
+    """A new picture of exhibit 0: the next report tells the device, which drops its results."""
     device = scene.device(TRUSTING)
     served(device, 0)
     scene.edge.set_models([replace(exhibit_model(10), object_id=name(0), version=2), *exhibit_models(5)[1:]])
@@ -88,7 +88,7 @@ def test_a_removed_object_is_not_answered_from_before(scene: Scene) -> None:
 
 
 def test_answers_that_came_before_the_list_are_not_kept(scene: Scene) -> None:
-    """A device that does not know the catalogue could not tell when an answer is outdated."""
+    """Without the catalogue, a device cannot detect outdated answers."""
     scene.edge.listing_gate.clear()
     device = scene.device(TRUSTING)
     for _ in range(5):
@@ -98,15 +98,15 @@ def test_answers_that_came_before_the_list_are_not_kept(scene: Scene) -> None:
     served(device, 0)
 
 
-def test_an_answer_of_the_edge_without_corners_has_none_here(scene: Scene) -> None:
-    """That is what the result cache of an edge answers."""
+def test_a_result_without_corners_stays_without_corners(scene: Scene) -> None:
+    """Like answers of the result cache of an edge."""
     scene.edge.corners = False
     device = scene.device()
     found = device.recognize_blocking(photo(0))
     assert (found.object_id, found.corners) == (name(0), None)
 
 
-def test_it_tells_what_it_did(scene: Scene) -> None:
+def test_its_counters_are_reported(scene: Scene) -> None:
     device, registry = scene.device(TRUSTING), CollectorRegistry()
     RecognizerMetrics(registry).watch(device)
     served(device, 0)
@@ -115,14 +115,14 @@ def test_it_tells_what_it_did(scene: Scene) -> None:
     assert 'nearsight_result_cache_hits_total{catalogue="museum"} ' in generate_latest(registry).decode()
 
 
-def test_without_it_there_is_nothing_to_tell(scene: Scene) -> None:
+def test_without_a_result_cache_there_are_no_counters(scene: Scene) -> None:
     device, registry = scene.device(), CollectorRegistry()
     RecognizerMetrics(registry).watch(device)
     assert device.result_cache_state is None
     assert "result_cache" not in generate_latest(registry).decode()
 
 
-def test_a_device_that_does_not_follow_the_catalogue_says_that_it_keeps_no_answers(
+def test_a_device_without_catalogue_sync_reports_that_it_keeps_no_answers(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud_only = RecognizerSettings(result_cache=TRUSTING.result_cache)

@@ -1,4 +1,4 @@
-"""What the device answers from: built aside, swapped whole, the last few kept."""
+"""Snapshots that answer on the device: built in the background, swapped, and the last few kept."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from support.gallery import SETTINGS, exhibit_model, photo_features
 
 
 class SlowClock(ManualClock):
-    """A second passes whenever somebody looks."""
+    """A clock that advances by a second per reading."""
 
     def monotonic(self) -> float:
         self.advance(1.0)
@@ -20,7 +20,7 @@ def empty_cache() -> LocalCache:
     return LocalCache(LocalSnapshot(ObjectRecognizer.build((), SETTINGS), 800))
 
 
-def test_what_is_served_is_recognised_and_counted() -> None:
+def test_lookups_in_a_snapshot_recognise_and_are_counted() -> None:
     cache = empty_cache()
     snapshots = Snapshots(cache, 4, SETTINGS, ManualClock())
     assert snapshots.serve("exhibit-0", [exhibit_model(0), exhibit_model(1)], 400) == 0
@@ -58,7 +58,7 @@ def test_going_back_to_an_object_needs_no_new_building() -> None:
     assert cache.snapshot is not first
 
 
-def test_of_the_snapshots_the_one_unused_for_longest_goes() -> None:
+def test_the_least_recently_used_snapshot_is_dropped() -> None:
     cache = empty_cache()
     snapshots = Snapshots(cache, 2, SETTINGS, ManualClock())
     served = []
@@ -72,7 +72,7 @@ def test_of_the_snapshots_the_one_unused_for_longest_goes() -> None:
         assert cache.snapshot is kept
 
 
-def test_builds_leave_time_for_the_rest_but_emptying_never_waits() -> None:
+def test_builds_are_limited_in_rate_but_emptying_is_not() -> None:
     cache = empty_cache()
     snapshots = Snapshots(cache, 4, SETTINGS, SlowClock())
     assert snapshots.serve("exhibit-0", [exhibit_model(0)], 400) == 0

@@ -1,4 +1,4 @@
-"""What answers goes on answering until all of a decision is here (dissertation, section 4.7.1)."""
+"""A snapshot is used until all models of the next decision are held (dissertation, section 4.7.1)."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -28,7 +28,7 @@ A, B, C, D, E, F = MODELS
 
 
 class Edge:
-    """Hands out models when the test says so."""
+    """An edge that sends models when the test says so."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[str, ...], Future[FetchedModels]]] = []
@@ -49,7 +49,7 @@ class Edge:
 
 
 class Scene:
-    """A device that knows A, B and C, in the hands of the test."""
+    """A device that holds A, B and C, with a manual clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(100.0)
@@ -73,7 +73,7 @@ class Scene:
         self.come(A, B, C)
 
     def sees(self, name: str, following: dict[str, float]) -> None:
-        """The edge recognises this object, and says what may follow."""
+        """The edge recognises this object, and predicts the next ones."""
         expected = NextObjects(
             tuple(following), np.array(list(following.values())), 1.0 - sum(following.values())
         )
@@ -89,11 +89,11 @@ class Scene:
         self.background.advance(0.2)
 
     def come(self, *names: str) -> None:
-        """Models of these objects come."""
+        """Send the models of these objects."""
         self._answer(names, None)
 
     def fail(self, *names: str) -> None:
-        """Models of these objects are asked for in vain."""
+        """Fail the requests for models of these objects."""
         self._answer(names, Unavailable("gone"))
 
     def _answer(self, names: Sequence[str], error: NearsightError | None) -> None:
@@ -112,7 +112,7 @@ class Scene:
 
     @property
     def known(self) -> set[str]:
-        """What the device recognises by itself."""
+        """Objects that the device recognises."""
         return set(self.cache.snapshot.names)
 
 
@@ -121,25 +121,25 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_what_answers_goes_on_until_all_that_was_decided_is_here(scene: Scene) -> None:
+def test_a_snapshot_is_used_until_all_models_of_the_next_one_are_held(scene: Scene) -> None:
     assert scene.known == {A, B, C}
     scene.sees(D, {E: 0.5, F: 0.4})
-    assert scene.known == {A, B, C}, "a photo of B is recognised as before"
+    assert scene.known == {A, B, C}, "B must still be recognised"
     scene.come(D, E)
-    assert scene.known >= {D, E, A}, "what is here already answers; the rest makes room by and by"
+    assert scene.known >= {D, E, A}, "held models must answer while old ones are replaced"
     assert len(scene.known) == 4
     scene.come(F)
     assert scene.known == {D, E, F}
 
 
-def test_a_model_that_does_not_come_keeps_nothing_old(scene: Scene) -> None:
+def test_a_failed_model_keeps_no_old_objects(scene: Scene) -> None:
     scene.sees(D, {E: 0.5, F: 0.4})
     scene.come(D, E)
     scene.fail(F)
     assert scene.known == {D, E}
 
 
-def test_an_object_without_a_model_keeps_nothing_old(scene: Scene) -> None:
+def test_an_object_without_a_model_keeps_no_old_objects(scene: Scene) -> None:
     scene.sees(D, {E: 0.5, F: 0.4})
     scene.come(D, E)
     (call,) = [call for ids, call in scene.edge.calls if ids == (F,)]
@@ -148,12 +148,12 @@ def test_an_object_without_a_model_keeps_nothing_old(scene: Scene) -> None:
     assert scene.known == {D, E}
 
 
-def test_a_decision_whose_models_are_here_is_served_at_once(scene: Scene) -> None:
+def test_a_decision_whose_models_are_held_is_used_immediately(scene: Scene) -> None:
     scene.sees(B, {A: 0.95})
     assert scene.known == {A, B}
 
 
-def test_a_device_that_moves_on_and_on_holds_no_more_than_it_may(scene: Scene) -> None:
+def test_a_device_that_moves_repeatedly_keeps_its_limit(scene: Scene) -> None:
     scene.sees(D, {E: 0.5, F: 0.4})
     scene.come(D)
     scene.sees(E, {F: 0.9})
@@ -162,10 +162,10 @@ def test_a_device_that_moves_on_and_on_holds_no_more_than_it_may(scene: Scene) -
     assert scene.known >= {D, E}
 
 
-def test_what_answered_while_the_edge_was_away_goes_on_until_its_next_decision_is_here(scene: Scene) -> None:
+def test_models_used_without_the_edge_are_kept_until_its_next_decision(scene: Scene) -> None:
     scene.sees(B, {A: 0.95})
     scene.sees_alone(A)
-    assert scene.known == {A, B, C}, "all that is held"
+    assert scene.known == {A, B, C}, "all held models must answer"
     scene.sees(D, {E: 0.5, F: 0.4})
     assert scene.known == {A, B, C}
     scene.come(D, E, F)

@@ -1,4 +1,4 @@
-"""The catalogue of several tiers as one: the nearest that answers."""
+"""The catalogue of several tiers: the nearest one that answers is used."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -51,14 +51,14 @@ def scene() -> Iterator[Scene]:
     scene.stop()
 
 
-def test_the_nearest_tier_is_asked(scene: Scene) -> None:
+def test_the_nearest_tier_is_asked_first(scene: Scene) -> None:
     assert scene.fetch() == "edge"
     assert set(scene.tiers.list_objects(LONG_S).result(LONG_S).versions) == {"exhibit-0", "exhibit-1"}
     assert scene.tiers.get_revision(LONG_S).result(LONG_S) == 1
     assert scene.cloud.fetched == []
 
 
-def test_if_it_does_not_answer_the_next_one_is_and_first_for_a_while(
+def test_after_a_failure_the_next_tier_is_asked_first_for_some_time(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
@@ -75,14 +75,14 @@ def test_if_it_does_not_answer_the_next_one_is_and_first_for_a_while(
     assert scene.fetch() == "edge"
 
 
-def test_if_none_answers_the_last_failure_is_told(scene: Scene) -> None:
+def test_without_an_answer_the_last_error_is_raised(scene: Scene) -> None:
     scene.edge.stop()
     scene.cloud.stop()
     with pytest.raises(Unavailable):
         scene.fetch()
 
 
-def test_a_refusal_is_no_failure_that_another_tier_could_mend(scene: Scene) -> None:
+def test_after_a_refusal_no_other_tier_is_asked(scene: Scene) -> None:
     def refuse(*_: object) -> Future[Reply]:
         return failed(NotFound("no such catalogue"))
 

@@ -1,4 +1,4 @@
-"""The SDK against real servers: who answers, under every fault."""
+"""The SDK against real servers: which tier answers under every fault."""
 
 import socket
 import threading
@@ -100,7 +100,7 @@ def test_the_cloud_answers_when_the_edge_fails(scene: Scene, error: Exception) -
     assert recognition.attempts[1].outcome is StatusCode.OK
 
 
-def test_a_request_that_the_edge_refuses_is_not_put_to_the_cloud(scene: Scene) -> None:
+def test_an_invalid_request_is_not_sent_to_the_cloud(scene: Scene) -> None:
     _, edge = scene.tier("edge", failing(InvalidArgument("not like this")))
     service, cloud = scene.tier("cloud", always("cloud"))
     with pytest.raises(InvalidArgument, match="not like this"):
@@ -108,7 +108,7 @@ def test_a_request_that_the_edge_refuses_is_not_put_to_the_cloud(scene: Scene) -
     assert not service.contexts
 
 
-def test_an_edge_that_never_answers_leaves_the_cloud_time_enough(scene: Scene) -> None:
+def test_a_silent_edge_leaves_enough_time_for_the_cloud(scene: Scene) -> None:
     _, edge = scene.tier("edge", never())
     _, cloud = scene.tier("cloud", always("cloud"))
     settings = RecognizerSettings(timeout_s=LONG_S, tier_share=0.01)
@@ -127,7 +127,7 @@ def test_an_edge_that_does_not_exist_is_skipped_after_a_few_failures(scene: Scen
     assert [a.tier for a in recognizer.recognize_blocking(PHOTO).attempts] == ["cloud"]
 
 
-def test_with_all_tiers_gone_the_error_is_typed_in_time_and_says_what_to_do(scene: Scene) -> None:
+def test_with_all_tiers_unreachable_the_error_is_typed_and_has_advice(scene: Scene) -> None:
     recognizer = scene.recognizer(NOBODY, "tcp://127.0.0.1:19")
     recognizer.recognize(PHOTO, scene.callbacks)
     (error,) = scene.callbacks.wait()
@@ -136,7 +136,7 @@ def test_with_all_tiers_gone_the_error_is_typed_in_time_and_says_what_to_do(scen
     assert "edge" in error.message
 
 
-def test_an_edge_killed_in_mid_request_hands_on_to_the_cloud(scene: Scene) -> None:
+def test_if_the_edge_is_killed_during_requests_the_cloud_answers(scene: Scene) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
     with child_server("recognition", "edge", "silent") as edge:
         recognizer = scene.recognizer(edge.endpoint, cloud)
@@ -148,7 +148,7 @@ def test_an_edge_killed_in_mid_request_hands_on_to_the_cloud(scene: Scene) -> No
     assert [getattr(outcome, "answered_by", outcome) for outcome in outcomes] == ["cloud"] * 5
 
 
-def test_an_only_edge_killed_in_mid_request_is_a_typed_error(scene: Scene) -> None:
+def test_if_the_only_edge_is_killed_during_a_request_the_error_is_typed(scene: Scene) -> None:
     with child_server("recognition", "edge", "silent") as edge:
         recognizer = scene.recognizer(edge.endpoint)
         recognizer.recognize(PHOTO, scene.callbacks)
@@ -157,7 +157,7 @@ def test_an_only_edge_killed_in_mid_request_is_a_typed_error(scene: Scene) -> No
         assert isinstance(scene.callbacks.wait()[0], PeerError)
 
 
-def test_requests_go_to_the_edge_again_once_it_is_back(scene: Scene) -> None:
+def test_requests_go_to_a_restarted_edge_again(scene: Scene) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
     with child_server("recognition", "edge", "answer") as edge:
         endpoint = edge.endpoint
@@ -173,7 +173,7 @@ def test_requests_go_to_the_edge_again_once_it_is_back(scene: Scene) -> None:
     assert recognizer.breaker_states()["edge"] is BreakerState.CLOSED
 
 
-def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> None:
+def test_a_device_with_one_tier_recovers_when_it_restarts(scene: Scene) -> None:
     with child_server("recognition", "edge", "answer") as edge:
         endpoint = edge.endpoint
         recognizer = scene.recognizer(endpoint)
@@ -187,7 +187,7 @@ def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> Non
 
 
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no image", "bomb"])
-def test_an_image_that_is_none_is_an_outcome_and_asks_nobody(scene: Scene, kind: str) -> None:
+def test_an_invalid_image_is_an_outcome_without_requests(scene: Scene, kind: str) -> None:
     service, edge = scene.tier("edge", always("edge"))
     scene.recognizer(edge).recognize(broken_images()[kind], scene.callbacks)
     assert isinstance(scene.callbacks.wait()[0], InvalidArgument)
@@ -195,7 +195,7 @@ def test_an_image_that_is_none_is_an_outcome_and_asks_nobody(scene: Scene, kind:
 
 
 @pytest.mark.parametrize("kind", ["1 x 1", "black"])
-def test_an_image_without_content_is_asked_as_any_other(scene: Scene, kind: str) -> None:
+def test_an_image_without_content_is_sent_like_any_other(scene: Scene, kind: str) -> None:
     _, edge = scene.tier("edge", lambda: response("edge", None))
     scene.recognizer(edge).recognize(broken_images()[kind], scene.callbacks)
     (outcome,) = scene.callbacks.wait()
@@ -219,7 +219,7 @@ def test_a_missing_file_is_an_outcome(scene: Scene, tmp_path: Path) -> None:
         ({"timeout_s": 1e9}, ValueError),
     ],
 )
-def test_programming_errors_are_raised_at_once(
+def test_programming_errors_are_raised_immediately(
     scene: Scene, arguments: dict[str, object], error: type[Exception]
 ) -> None:
     recognizer = scene.recognizer(NOBODY)
@@ -233,7 +233,7 @@ def test_a_recognizer_without_any_tier_is_refused() -> None:
         Recognizer(None, "", "museum")
 
 
-def test_an_edge_that_is_overloaded_sends_requests_to_the_cloud_and_rests(scene: Scene) -> None:
+def test_with_an_overloaded_edge_the_cloud_answers_and_the_edge_is_skipped(scene: Scene) -> None:
     service, edge = scene.tier("edge", failing(Overloaded("busy")))
     _, cloud = scene.tier("cloud", always("cloud"))
     recognizer = scene.recognizer(edge, cloud, RESTING)
@@ -259,13 +259,11 @@ def test_a_broken_answer_of_the_edge_is_not_passed_on(scene: Scene) -> None:
 
 
 def here(monkeypatch: pytest.MonkeyPatch, edge: str, cloud: str) -> None:
-    """Daemons of this machine, elsewhere than those that may run on it."""
+    """Replace the endpoints of this machine's daemons, which may be in use."""
     monkeypatch.setattr("nearsight.device.recognizer.DEFAULT_ENDPOINTS", {"edge": edge, "cloud": cloud})
 
 
-def test_tiers_that_are_left_out_are_those_of_this_machine(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_omitted_tiers_are_those_of_this_machine(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
     here(monkeypatch, NOBODY, cloud)
     with Recognizer(catalogue="museum", settings=QUICK) as recognizer:
@@ -275,13 +273,13 @@ def test_tiers_that_are_left_out_are_those_of_this_machine(
         assert recognizer.endpoints == {"cloud": cloud}
 
 
-def test_beside_a_tier_with_an_address_none_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_one_address_no_other_tier_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     here(monkeypatch, NOBODY, NOBODY)
     with Recognizer("tcp://127.0.0.1:1", catalogue="museum", settings=QUICK) as recognizer:
         assert recognizer.endpoints == {"edge": "tcp://127.0.0.1:1"}
 
 
-def test_where_no_daemon_of_this_machine_runs_the_error_names_the_next_step(
+def test_without_daemons_on_this_machine_the_error_names_the_next_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here(monkeypatch, NOBODY, NOBODY)
@@ -295,9 +293,7 @@ def test_where_no_daemon_of_this_machine_runs_the_error_names_the_next_step(
     assert "\n" not in str(raised.value)
 
 
-def test_a_tier_of_this_machine_that_is_there_gives_its_own_advice(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_advice_of_a_running_daemon_is_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     _, cloud = scene.tier("cloud", failing(Unavailable("still loading", advice="try again in a moment")))
     here(monkeypatch, NOBODY, cloud)
     with (
@@ -312,7 +308,7 @@ def test_a_recognizer_needs_a_catalogue() -> None:
         Recognizer("tcp://127.0.0.1:1")
 
 
-def test_a_name_that_does_not_resolve_is_told_soon_and_tried_again(
+def test_an_unresolvable_name_is_an_early_error_and_resolved_again_later(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, edge = scene.tier("edge", always("edge"))
@@ -335,7 +331,7 @@ def test_a_name_that_does_not_resolve_is_told_soon_and_tried_again(
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_name_of_several_addresses_leads_to_the_one_that_answers(
+def test_of_several_addresses_of_a_name_the_one_that_answers_is_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, position: int
 ) -> None:
     resolve = socket.getaddrinfo

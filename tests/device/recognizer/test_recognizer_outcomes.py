@@ -1,4 +1,4 @@
-"""The SDK against real servers: exactly one outcome per request, by callback, wait or await."""
+"""The SDK against real servers: exactly one outcome per request, by callback, blocking or async call."""
 
 import asyncio
 import io
@@ -27,7 +27,7 @@ from support.recognizers import PHOTO, Scene
 from support.waiting import LONG_S, wait_until
 
 
-def test_a_callback_that_raises_harms_no_other(scene: Scene) -> None:
+def test_an_exception_in_a_callback_does_not_affect_others(scene: Scene) -> None:
     _, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
     recognizer.recognize(PHOTO, lambda _: 1 / 0)
@@ -35,7 +35,7 @@ def test_a_callback_that_raises_harms_no_other(scene: Scene) -> None:
     assert isinstance(scene.callbacks.wait()[0], Recognition)
 
 
-def test_callbacks_come_in_the_order_of_completion_on_one_thread(scene: Scene) -> None:
+def test_callbacks_run_in_order_of_completion_on_one_thread(scene: Scene) -> None:
     waiting: list[Future[object]] = []
 
     def hold() -> Future[object]:
@@ -84,7 +84,7 @@ def test_close_ends_pending_requests_and_their_callbacks_have_run(scene: Scene) 
     assert isinstance(scene.callbacks.wait(21)[-1], Cancelled)
 
 
-def test_cancel_gives_the_callback_its_error_once(scene: Scene) -> None:
+def test_cancel_calls_the_callback_once(scene: Scene) -> None:
     service, edge = scene.tier("edge", never())
     handle = scene.recognizer(edge).recognize(PHOTO, scene.callbacks)
     assert service.asked.acquire(timeout=LONG_S)
@@ -102,7 +102,7 @@ def test_a_deadline_shorter_than_the_round_trip_is_a_typed_error(scene: Scene, t
     assert isinstance(scene.callbacks.wait()[0], DeadlineExceeded)
 
 
-def test_hundreds_of_requests_at_once_each_get_one_callback(scene: Scene) -> None:
+def test_hundreds_of_concurrent_requests_receive_one_callback_each(scene: Scene) -> None:
     _, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
     counts = [0] * 400
@@ -124,7 +124,7 @@ def test_hundreds_of_requests_at_once_each_get_one_callback(scene: Scene) -> Non
     assert counts == [1] * 400
 
 
-def test_requests_over_the_limit_are_overloaded_at_once(scene: Scene) -> None:
+def test_requests_over_the_limit_are_refused_immediately(scene: Scene) -> None:
     _, edge = scene.tier("edge", never())
     recognizer = scene.recognizer(edge, None, RecognizerSettings(max_pending=2, timeout_s=LONG_S))
     for _ in range(3):
@@ -165,7 +165,7 @@ def test_cancelling_a_task_cancels_the_request(scene: Scene) -> None:
     asyncio.run(main())
 
 
-def test_every_kind_of_trouble_at_once_still_gives_one_callback_each(scene: Scene) -> None:
+def test_under_all_faults_every_request_receives_one_callback(scene: Scene) -> None:
     errors = [failing(error) for error in (Overloaded("busy"), ValueError("bug"), NotFound("museum"))]
     troubles = itertools.cycle([always("edge"), never(), *errors])
     lock = threading.Lock()
@@ -189,7 +189,7 @@ def test_every_kind_of_trouble_at_once_still_gives_one_callback_each(scene: Scen
 
 
 @pytest.mark.parametrize("timeout_s", [-1.0, 0.0, float("nan"), float("inf"), 86_401.0])
-def test_a_timeout_that_cannot_be_meant_is_a_value_error(scene: Scene, timeout_s: float) -> None:
+def test_an_invalid_timeout_is_a_value_error(scene: Scene, timeout_s: float) -> None:
     _, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
     with pytest.raises(ValueError, match="timeout_s must be above 0 and at most 86400 seconds"):
