@@ -1,4 +1,4 @@
-"""What applications have at hand as images: taken as they are, or refused with the step that helps."""
+"""Images of applications: accepted unchanged, or refused with advice."""
 
 import io
 import sys
@@ -25,11 +25,11 @@ def taken(image: object, limits: ImageLimits = LIMITS) -> object:
 
 
 def pillow(pixels: NDArray[np.uint8] = COLOURS) -> Image.Image:
-    """Pixels in OpenCV's order as an image of Pillow."""
+    """Convert pixels in OpenCV's order to a Pillow image."""
     return Image.fromarray(np.ascontiguousarray(pixels[..., ::-1]))
 
 
-def test_the_application_may_reuse_its_buffers_at_once() -> None:
+def test_the_application_may_reuse_its_buffers_immediately() -> None:
     frame, raw, canvas = np.ones((4, 4), np.uint8), bytearray(b"abc"), pillow()
     taken_frame, taken_raw, taken_view, taken_canvas = map(taken, (frame, raw, memoryview(raw), canvas))
     frame[:], raw[:] = 0, b"xyz"
@@ -40,17 +40,17 @@ def test_the_application_may_reuse_its_buffers_at_once() -> None:
 
 
 @pytest.mark.parametrize("image", [3, ["photo.jpg"], object()])
-def test_what_could_never_be_an_image_is_a_programming_error(image: object) -> None:
+def test_objects_of_other_types_are_a_programming_error(image: object) -> None:
     with pytest.raises(TypeError, match="an image is bytes, a path, an array"):
         taken(image)
 
 
-def test_a_frame_that_a_camera_did_not_give_is_told_as_that() -> None:
+def test_a_missing_frame_of_a_camera_is_reported() -> None:
     with pytest.raises(TypeError, match=r"VideoCapture\.read give if they fail"):
         taken(None)
 
 
-def test_an_array_of_another_library_is_told_how_to_become_one() -> None:
+def test_arrays_of_other_libraries_are_refused_with_advice() -> None:
     class Tensor:
         def __array__(self) -> NDArray[np.uint8]:
             return COLOURS
@@ -79,7 +79,7 @@ def test_an_image_of_pillow_is_turned_upright() -> None:
 
 
 @pytest.mark.parametrize("mode", ["F", "I", "I;16"])
-def test_an_image_of_pillow_without_8_bits_says_how_to_get_them(mode: str) -> None:
+def test_a_pillow_image_without_8_bits_is_refused_with_advice(mode: str) -> None:
     refused = taken(Image.new(mode, (8, 8)))
     assert isinstance(refused, InvalidImage)
     assert "astype('uint8')" in refused.advice
@@ -95,14 +95,14 @@ def test_an_image_of_pillow_with_too_many_pixels_is_not_decoded() -> None:
     assert isinstance(taken(pillow(), ImageLimits(max_pixels=4095)), ImageTooLarge)
 
 
-def test_without_pillow_nothing_is_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pillow_is_not_imported_unless_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "PIL.Image")
     assert np.array_equal(taken(COLOURS), COLOURS)
     assert "PIL.Image" not in sys.modules
 
 
 class Raw(io.RawIOBase):
-    """A file that gives a few bytes at a time."""
+    """A file that returns a few bytes per read."""
 
     def __init__(self, content: bytes) -> None:
         self._content = io.BytesIO(content)
@@ -127,7 +127,7 @@ def test_an_open_file_is_read_from_its_position(tmp_path: Path) -> None:
         assert taken(file) == jpeg(COLOURS)
 
 
-def test_a_file_at_its_end_says_so() -> None:
+def test_a_file_at_its_end_is_reported() -> None:
     file = io.BytesIO()
     file.write(jpeg(COLOURS))
     refused = taken(file)

@@ -1,4 +1,4 @@
-"""The index of a folder: only what changed is trained, whatever happens to the file beside the folder."""
+"""The index of a folder: only changed objects are trained; faults of the index file."""
 
 import os
 import shutil
@@ -42,11 +42,11 @@ def load(folder: Path, index: Path | None = None, settings: LocalSettings = SETT
 
 
 def versions(catalogue: LocalCatalogue) -> dict[str, int]:
-    """Id → version, which grows with each training."""
+    """Versions by id; each training increments them."""
     return {name: model.version for name, model in catalogue.recognizer.models.items()}
 
 
-def test_only_what_changed_is_trained_again_and_what_left_goes(folder: Path) -> None:
+def test_only_changed_objects_are_trained_and_deleted_ones_removed(folder: Path) -> None:
     assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
     (folder / "b.jpg").write_bytes(picture_jpeg(22))
     (folder / "c.jpg").unlink()
@@ -66,13 +66,13 @@ def test_an_unchanged_folder_is_loaded_without_training(
     assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_other_settings_train_everything_again(folder: Path) -> None:
+def test_after_changed_settings_all_objects_are_trained_again(folder: Path) -> None:
     load(folder)
     more = RecognitionSettings(training_features=400, query_features=300)
     assert versions(load(folder, settings=LocalSettings(recognition=more))) == {"a": 2, "b": 2, "c": 2}
 
 
-def test_the_twin_of_an_object_that_left_takes_its_place(folder: Path) -> None:
+def test_a_duplicate_replaces_its_deleted_original(folder: Path) -> None:
     (folder / "same.jpg").write_bytes(picture_jpeg(1))
     with capture_logs() as logs:
         (kept,) = {"a", "same"} & versions(load(folder)).keys()
@@ -87,7 +87,7 @@ def test_twins_are_taken_if_that_is_wanted(folder: Path) -> None:
     assert versions(both).keys() == {"a", "b", "c", "same"}
 
 
-def test_an_image_that_cannot_be_used_is_told_and_harms_no_other(folder: Path) -> None:
+def test_an_unusable_image_is_reported_and_others_are_trained(folder: Path) -> None:
     (folder / "broken.jpg").write_bytes(b"no image")
     with capture_logs() as logs:
         assert versions(load(folder)).keys() == {"a", "b", "c"}
@@ -101,7 +101,7 @@ def test_a_folder_without_any_usable_image_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_nothing_is_begun_beside_what_is_no_folder_of_images(tmp_path: Path) -> None:
+def test_without_a_folder_of_images_no_index_is_created(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no folder"):
         load(tmp_path / "museum")
     with pytest.raises(NotFound, match="no images"):
@@ -109,13 +109,13 @@ def test_nothing_is_begun_beside_what_is_no_folder_of_images(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_is_told_in_this_thread(folder: Path) -> None:
+def test_progress_is_reported_in_the_calling_thread(folder: Path) -> None:
     seen: list[tuple[int, int]] = []
     from_folder(folder, None, SETTINGS, SYSTEM_CLOCK, lambda *done: seen.append(done))
     assert (seen[0], seen[-1]) == ((0, 3), (3, 3))
 
 
-def test_an_interruption_is_handed_on_and_what_was_trained_stays(
+def test_an_interruption_is_raised_and_trained_objects_are_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(done: int, total: int) -> None:
@@ -135,7 +135,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_index_is_set_aside_and_made_anew(folder: Path, damage: str) -> None:
+def test_a_damaged_index_is_moved_aside_and_rebuilt(folder: Path, damage: str) -> None:
     load(folder)
     DAMAGE[damage](folder / INDEX_NAME)
     with capture_logs() as logs:
@@ -146,7 +146,7 @@ def test_a_damaged_index_is_set_aside_and_made_anew(folder: Path, damage: str) -
     assert (folder / f"{INDEX_NAME}.damaged").exists()
 
 
-def test_a_model_that_cannot_be_read_is_trained_again(folder: Path) -> None:
+def test_an_unreadable_model_is_trained_again(folder: Path) -> None:
     load(folder)
     with sqlite3.connect(folder / INDEX_NAME) as connection:
         connection.execute("UPDATE objects SET model = x'00' WHERE object_id = 'b'")
@@ -161,7 +161,7 @@ def test_a_file_of_somebody_else_that_was_named_as_index_stays(folder: Path, tmp
     assert (tmp_path / "notes.txt").read_text() == "keep me"
 
 
-def test_an_index_may_lie_elsewhere(folder: Path, tmp_path: Path) -> None:
+def test_an_index_may_be_stored_elsewhere(folder: Path, tmp_path: Path) -> None:
     load(folder, tmp_path / "index.db")
     assert not (folder / INDEX_NAME).exists()
     with pytest.raises(ConfigurationError, match="mkdir -p"):
@@ -169,7 +169,7 @@ def test_an_index_may_lie_elsewhere(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", ["nothing", "an older index"])
-def test_where_the_index_cannot_be_written_a_copy_serves(
+def test_with_an_unwritable_index_a_copy_is_used(
     folder: Path, known: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if known != "nothing":
@@ -194,7 +194,7 @@ def test_where_the_index_cannot_be_written_a_copy_serves(
     assert (folder / INDEX_NAME).exists() == (known != "nothing")
 
 
-def test_where_the_disk_fills_while_the_index_is_made_a_copy_serves(
+def test_if_the_disk_becomes_full_during_training_a_copy_is_used(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(folder)
@@ -219,7 +219,7 @@ def test_where_the_disk_fills_while_the_index_is_made_a_copy_serves(
 @pytest.mark.system
 @pytest.mark.needs("mounts")
 @pytest.mark.parametrize("known", ["nothing", "an index", "a damaged index"])
-def test_a_folder_on_a_read_only_disk_is_served(tmp_path: Path, folder: Path, known: str) -> None:
+def test_a_folder_on_a_read_only_disk_is_loaded(tmp_path: Path, folder: Path, known: str) -> None:
     place = tmp_path / "disk"
     place.mkdir()
     with small_disk(place):
@@ -246,7 +246,7 @@ with LocalRecognizer(sys.argv[1], settings=settings) as recognizer:
 """
 
 
-def test_of_two_processes_one_trains_and_both_serve(folder: Path) -> None:
+def test_of_two_processes_one_trains_and_both_serve_all_objects(folder: Path) -> None:
     command = [sys.executable, "-c", PROCESS, str(folder)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     seen = [process.communicate(timeout=LONG_S)[0] for process in processes]

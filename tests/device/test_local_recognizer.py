@@ -1,4 +1,4 @@
-"""A catalogue in this process: its answers are those of a cloud that has the same catalogue."""
+"""A catalogue in this process: answers are equal to those of a cloud with the same catalogue."""
 
 import asyncio
 from collections.abc import Iterator
@@ -43,17 +43,17 @@ from support.waiting import LONG_S, wait_until
 
 SETTINGS = LocalSettings(recognition=SMALL_RECOGNITION, timeout_s=LONG_S)
 OBJECTS = 6
-"""The last two share the middle of their picture."""
+"""Seeds; the pictures of the last two have the same centre."""
 
 
 def alike(number: int) -> np.ndarray:
-    """A picture with the same middle as others."""
+    """A picture with the same centre as others."""
     return look_alike(number, of=99, part=0.25)
 
 
 @pytest.fixture(scope="module")
 def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an index beside it."""
+    """A folder with an index."""
     folder = tmp_path_factory.mktemp("museum")
     for number in range(OBJECTS - 2):
         (folder / f"{number}.jpg").write_bytes(picture_jpeg(number))
@@ -70,7 +70,7 @@ def recognizer(museum: Path) -> Iterator[LocalRecognizer]:
         yield opened
 
 
-def test_an_answer_is_complete_and_says_that_the_device_gave_it(recognizer: LocalRecognizer) -> None:
+def test_an_answer_is_complete_and_names_the_device(recognizer: LocalRecognizer) -> None:
     answer = recognizer.recognize_blocking(photo_jpeg(1))
     assert (answer.object_id, answer.label, answer.metadata) == ("1", "Water Lilies", {"artist": "Monet"})
     assert (answer.answered_by, answer.grain, answer.attempts) == ("device", "object", ())
@@ -89,7 +89,7 @@ def test_unknown_is_an_answer(recognizer: LocalRecognizer) -> None:
 
 
 def dark_photo(seed: int) -> bytes:
-    """The picture of ``seed``, small and dark on a busy wall: only a second look recognises it."""
+    """The picture of ``seed``, small and dark on a textured wall; only a second lookup recognises it."""
     photo = cv2.resize(picture(100 + seed), (480, 480))
     photo[10:130, 10:130] = cv2.resize(picture(seed), (120, 120), interpolation=cv2.INTER_AREA)
     return jpeg((photo // 20).astype(np.uint8))
@@ -160,7 +160,7 @@ def test_the_result_cache_may_answer_first(museum: Path) -> None:
     assert grains == {"object", "result"}
 
 
-def test_a_deadline_that_is_too_short_says_nothing_of_tiers(recognizer: LocalRecognizer) -> None:
+def test_the_error_of_a_short_deadline_does_not_mention_tiers(recognizer: LocalRecognizer) -> None:
     with pytest.raises(DeadlineExceeded, match=r"; allow more time$"):
         recognizer.recognize_blocking(photo_jpeg(1), timeout_s=1e-4)
 

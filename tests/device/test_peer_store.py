@@ -1,4 +1,4 @@
-"""The store for applications, on two devices that share, and the example of the documentation."""
+"""The store for applications, on two devices, and the example of the documentation."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ def stores(devices: tuple[Recognizer, Recognizer]) -> tuple[PeerStore, PeerStore
     return devices[0].store, devices[1].store
 
 
-def test_all_kinds_of_values_are_there_on_the_other_device(stores: tuple[PeerStore, PeerStore]) -> None:
+def test_all_kinds_of_values_are_available_on_the_other_device(stores: tuple[PeerStore, PeerStore]) -> None:
     here, there = stores
     here.put("note", "grüße").result(S)
     here.append("list", b"one").result(S)
@@ -47,7 +47,7 @@ def test_all_kinds_of_values_are_there_on_the_other_device(stores: tuple[PeerSto
     assert there.get_blocking("note") is None
 
 
-def test_keys_of_applications_are_not_those_of_the_sdk(
+def test_keys_of_applications_are_separate_from_those_of_the_sdk(
     devices: tuple[Recognizer, Recognizer], stores: tuple[PeerStore, PeerStore]
 ) -> None:
     stores[0].put(popularity_key("museum"), b"mine").result(S)
@@ -66,14 +66,14 @@ def test_it_can_be_awaited(stores: tuple[PeerStore, PeerStore]) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a\0b", "k" * 512, "\ud800"])
-def test_what_is_no_key_is_refused(stores: tuple[PeerStore, PeerStore], key: str) -> None:
+def test_invalid_keys_are_refused(stores: tuple[PeerStore, PeerStore], key: str) -> None:
     with pytest.raises(InvalidArgument, match="key"):
         stores[0].put(key, b"v").result(S)
     with pytest.raises(InvalidArgument, match="key"):
         stores[0].get_blocking(key)
 
 
-def test_mistakes_are_told_at_once(stores: tuple[PeerStore, PeerStore]) -> None:
+def test_programming_errors_are_raised_immediately(stores: tuple[PeerStore, PeerStore]) -> None:
     store = stores[0]
     with pytest.raises(TypeError, match="json"):
         store.put("k", {"a": 1})  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_mistakes_are_told_at_once(stores: tuple[PeerStore, PeerStore]) -> None:
         store.items("one kind").result(S)
 
 
-def test_who_comes_and_goes_is_told_until_the_watch_ends() -> None:
+def test_changes_of_peers_are_reported_until_the_watch_ends() -> None:
     with ExitStack() as stack:
         scene = Scene(stack)
         device = scene.device()
@@ -100,7 +100,7 @@ def test_who_comes_and_goes_is_told_until_the_watch_ends() -> None:
         assert seen[-1] != ()
 
 
-def test_a_watch_that_ended_is_not_told_what_waited_for_its_turn(
+def test_an_ended_watch_receives_no_queued_changes(
     devices: tuple[Recognizer, Recognizer],
 ) -> None:
     store, free, told = devices[0].store, threading.Event(), threading.Event()
@@ -121,14 +121,14 @@ def test_a_watch_that_ended_is_not_told_what_waited_for_its_turn(
     ends[2]()
 
 
-def test_without_sharing_it_says_what_to_set() -> None:
+def test_without_sharing_the_error_names_the_setting() -> None:
     with Recognizer("tcp://127.0.0.1:9", None, "museum") as alone:
         with pytest.raises(ConfigurationError) as error:
             _ = alone.store
         assert "PeerSettings(enabled=True)" in str(error.value.advice)
 
 
-def test_the_example_tells_who_is_where_and_what_is_popular() -> None:
+def test_the_example_shows_visitors_and_popular_objects() -> None:
     visitors_nearby = example("visitors_nearby")
     with ExitStack() as stack:
         scene = Scene(stack)

@@ -1,4 +1,4 @@
-"""`nearsight peers`: what a device says about its peers, for people and for scripts."""
+"""`nearsight peers`: the report of a device about its peers, as text and as JSON."""
 
 import json
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def test_peers_are_listed_by_name_with_units() -> None:
     assert first[5:] == ("2 min", "1200", "3.4 MB", "12", "950 B", "12.3 kB", "0.6")
 
 
-def test_a_person_reads_who_is_there_and_the_traffic(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_lists_peers_and_their_traffic(capsys: pytest.CaptureFixture[str]) -> None:
     with device(REPORT) as endpoint:
         assert main(["peers", endpoint]) == 0
     shown = capsys.readouterr().out
@@ -83,7 +83,7 @@ def test_a_person_reads_who_is_there_and_the_traffic(capsys: pytest.CaptureFixtu
     assert "models from peers: 3, 0.12 MB" in shown
 
 
-def test_where_a_table_would_break_every_value_peers_take_a_few_lines_each(
+def test_in_a_narrow_terminal_each_peer_takes_a_few_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nearsight.common.command_line.terminal.PIPED_WIDTH", 80)
@@ -99,13 +99,13 @@ def test_where_a_table_would_break_every_value_peers_take_a_few_lines_each(
     assert lines[3].startswith("  ben, ")
 
 
-def test_a_device_without_peers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_without_peers_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     with device(ALONE) as endpoint:
         assert main(["peers", endpoint]) == 0
     assert "no peers" in capsys.readouterr().out
 
 
-def test_what_did_not_happen_takes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zero_counts_are_summarised_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with device(ALONE) as endpoint:
         main(["peers", endpoint])
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -125,7 +125,7 @@ def test_a_script_reads_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> 
     assert by_name["ben"]["node_id"] == "0000000000000be7"
 
 
-def test_devices_that_do_not_share_and_devices_that_are_not_there_are_told_apart(
+def test_devices_without_sharing_and_unreachable_devices_are_distinguished(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with serving() as not_sharing, device(ALONE) as sharing:

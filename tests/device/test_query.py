@@ -1,4 +1,4 @@
-"""Photos made ready for the network: what passes unchanged, what is scaled, what is refused."""
+"""Photos prepared for the network: unchanged, scaled, or refused."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ SETTINGS = UploadSettings(longest_side=320, pass_through_bytes=100_000)
 
 
 def encoded(image: QuerySource, settings: UploadSettings = SETTINGS) -> EncodedImage:
-    """The image as a device sends it that does not recognise by itself."""
+    """The image as sent by a device without local recognition."""
     query = DeviceQuery(image, QueryContext(settings, SYSTEM_CLOCK))
     (payload,) = query.payloads(1)
     assert payload.form == IMAGE
@@ -56,7 +56,7 @@ def test_a_file_with_many_pixels_is_scaled_to_the_longest_side() -> None:
     assert len(query.data) < len(data)
 
 
-def test_a_file_with_many_bytes_is_encoded_anew_at_its_size() -> None:
+def test_a_file_with_many_bytes_is_encoded_again_at_its_size() -> None:
     noise = np.random.default_rng(1).integers(0, 256, (300, 300, 3)).astype(np.uint8)
     data = cv2.imencode(".png", noise)[1].tobytes()
     query = encoded(data)
@@ -89,7 +89,7 @@ def test_corners_are_scaled_back_to_the_image_that_the_application_gave() -> Non
 
 
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no image"])
-def test_what_is_no_image_is_refused_before_anything_is_sent(kind: str) -> None:
+def test_invalid_images_are_refused_before_sending(kind: str) -> None:
     with pytest.raises(InvalidImage):
         encoded(broken_images()[kind])
 
@@ -127,7 +127,7 @@ def context() -> QueryContext:
     return QueryContext(UploadSettings(), ManualClock(), RECOGNITION)
 
 
-def test_features_of_a_look_are_sent_if_they_are_as_many_as_tiers_expect() -> None:
+def test_features_of_a_lookup_are_sent_if_their_number_matches() -> None:
     query = DeviceQuery(SMALL, context())
     work = query.missing_features(400)
     assert work == Extract(400)
@@ -140,7 +140,7 @@ def test_features_of_a_look_are_sent_if_they_are_as_many_as_tiers_expect() -> No
     assert sizes == {IMAGE: (len(SMALL), 0.0), FEATURES: (len(features) * 38, 0.0)}
 
 
-def test_features_of_a_hasty_look_are_never_sent_for_want_of_recall() -> None:
+def test_features_of_a_fast_lookup_are_never_sent() -> None:
     query = DeviceQuery(SMALL, context())
     query.do(Extract(200))
     assert {payload.form: payload.size_bytes for payload in query.payloads(15_000)}[FEATURES] == 15_000
@@ -150,7 +150,7 @@ def test_features_of_a_hasty_look_are_never_sent_for_want_of_recall() -> None:
     assert len(query.content(FEATURES)) > 200
 
 
-def test_features_that_an_application_extracted_have_no_other_form() -> None:
+def test_features_of_an_application_are_always_sent_as_features() -> None:
     features = DeviceQuery(SMALL, context())
     features.do(Extract(400))
     query = DeviceQuery(features.features(400), context())
@@ -167,7 +167,7 @@ def test_a_blank_wall_has_no_features_and_may_travel_in_any_form() -> None:
     assert len(query.content(FEATURES)) == 0
 
 
-def test_what_encoding_and_extraction_take_is_measured() -> None:
+def test_encoding_and_extraction_are_measured() -> None:
     clock = ManualClock()
     queries = QueryContext(UploadSettings(), clock, RECOGNITION)
     before = queries.costs.encode_ms, queries.costs.extract_ms

@@ -1,4 +1,4 @@
-"""``nearsight recognize`` as a person types it."""
+"""The command ``nearsight recognize``."""
 
 import json
 from contextlib import ExitStack
@@ -54,7 +54,7 @@ def test_several_photos_as_json(
     assert broken["advice"]
 
 
-def test_unknown_has_an_exit_code_of_its_own(
+def test_unknown_has_its_own_exit_code(
     edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edge.answer = lambda: response("cloud", None)
@@ -90,7 +90,7 @@ def test_the_photo_is_drawn(edge: ScriptedRecognition, photo: str, tmp_path: Pat
     assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "o.png")]) == 2
 
 
-def test_the_tiers_may_come_from_the_settings_file(
+def test_tiers_may_be_configured_in_the_settings_file(
     edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "nearsight.toml"
@@ -102,7 +102,7 @@ def test_the_tiers_may_come_from_the_settings_file(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three photos, one in a folder inside; a broken one; and what is no photo."""
+    """Three photos, one of them in a subfolder, a broken one, and other files."""
     photos = tmp_path / "photos"
     (photos / "more").mkdir(parents=True)
     for name in ("a.jpg", "b.JPG", "more/c.jpeg"):
@@ -166,7 +166,7 @@ WHY = "no lookup here is as fast as the cloud"
 
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize(("answered_by", "says"), [("cloud", 1), ("edge", 0)])
-def test_the_edge_is_asked_why_it_holds_nothing_where_the_cloud_answered(
+def test_after_an_answer_of_the_cloud_the_edge_explains_its_empty_cache(
     answered_by: str, says: int, decided: bool, photo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terms = LatencyTerms(0, 11.0, 0.9, 0.0, 12.0, 23.0)

@@ -1,4 +1,4 @@
-"""What is said about a photo: the split of the latency adds up, text and JSON hold what a person needs."""
+"""Reports about a photo: the parts of the latency add up, and text and JSON are complete."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_time_lost_on_a_tier_that_failed_is_shown() -> None:
     assert sum(split.values()) == pytest.approx(165.0)
 
 
-def test_the_text_holds_what_a_person_asks_for() -> None:
+def test_the_text_is_complete() -> None:
     text = "\n".join(text_report("photo.jpg", THROUGH_THE_EDGE))
     for part in (
         "photo.jpg",

@@ -1,4 +1,4 @@
-"""A tier over a real connection: what travels in each form, and what an answer says."""
+"""A tier over a real connection: requests in each form, and answers."""
 
 from contextlib import ExitStack
 
@@ -28,7 +28,7 @@ CONTEXT = QueryContext(UploadSettings(), SYSTEM_CLOCK)
 
 
 class Scene:
-    """An edge that answers as a test says, and the tier that asks it."""
+    """An edge with scripted answers, and the tier that asks it."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.answer = response("edge")
@@ -48,7 +48,7 @@ def scene(stack: ExitStack) -> Scene:
     return Scene(stack)
 
 
-def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown(scene: Scene) -> None:
+def test_an_image_is_one_blob_with_a_flag_for_unknown_features(scene: Scene) -> None:
     query = DeviceQuery(PHOTO, CONTEXT)
     for again in (False, True):
         answer = scene.ask(query, Ask("edge", IMAGE, LONG_S, 0, again))
@@ -60,7 +60,7 @@ def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown
     assert [len(context.blobs) for context in scene.service.contexts] == [1, 1]
 
 
-def test_an_image_says_whether_one_look_is_enough(scene: Scene) -> None:
+def test_an_image_has_a_flag_for_single_lookups(scene: Scene) -> None:
     for one_look in (False, True):
         query = DeviceQuery(PHOTO, CONTEXT)
         query.one_look = one_look
@@ -68,7 +68,7 @@ def test_an_image_says_whether_one_look_is_enough(scene: Scene) -> None:
     assert [request.image.one_look for request in scene.service.requests] == [False, True]
 
 
-def test_photos_bring_a_thumbnail_as_long_as_the_tier_wants_them(scene: Scene) -> None:
+def test_photos_have_a_thumbnail_while_the_tier_uses_them(scene: Scene) -> None:
     for wanted in (True, True, False, False):
         scene.answer.thumbnail_wanted = wanted
         scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, LONG_S, 0))
@@ -76,7 +76,7 @@ def test_photos_bring_a_thumbnail_as_long_as_the_tier_wants_them(scene: Scene) -
     assert sizes == [0, 64, 64, 0]
 
 
-def test_a_device_may_be_told_to_send_no_thumbnails(scene: Scene) -> None:
+def test_thumbnails_can_be_disabled(scene: Scene) -> None:
     scene.answer.thumbnail_wanted = True
     without = QueryContext(UploadSettings(thumbnails=False), SYSTEM_CLOCK)
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_device_may_be_told_to_send_no_thumbnails(scene: Scene) -> None:
     assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
 
 
-def test_what_cannot_be_read_has_no_thumbnail(scene: Scene) -> None:
+def test_undecodable_images_have_no_thumbnail(scene: Scene) -> None:
     scene.answer.thumbnail_wanted = True
     whole = cv2.imencode(".png", np.full((60, 80), 9, np.uint8))[1].tobytes()
     damaged = whole.replace(b"IDAT", b"ITAD")
@@ -102,7 +102,7 @@ def test_features_travel_as_three_blobs(scene: Scene) -> None:
     assert len(features_from_proto(scene.service.requests[0].features, context.blobs)) == len(features)
 
 
-def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(scene: Scene) -> None:
+def test_valid_predictions_are_kept_with_the_query(scene: Scene) -> None:
     query = DeviceQuery(PHOTO, CONTEXT)
     following = scene.answer.next_objects
     following.object_ids.append("0001")

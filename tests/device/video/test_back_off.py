@@ -1,4 +1,4 @@
-"""Which frames are worth matching."""
+"""Frames that are matched or skipped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEAR, FAR = 1.0, 100.0
 
 
 def skipped(back_off: BackOff, frames: int) -> list[int]:
-    """Frames that are skipped of some that are all matched in vain otherwise."""
+    """The number of skipped frames if no match succeeds."""
     found = []
     for number in range(frames):
         if back_off.skips(FAR):
@@ -21,7 +21,7 @@ def skipped(back_off: BackOff, frames: int) -> list[int]:
     return found
 
 
-def test_where_matching_is_in_vain_ever_fewer_frames_are_matched_but_always_some() -> None:
+def test_after_failed_matches_fewer_frames_are_matched_but_always_some() -> None:
     back_off = BackOff(5.0)
     found = skipped(back_off, 200)
     matched = [number for number in range(200) if number not in found]
@@ -30,7 +30,7 @@ def test_where_matching_is_in_vain_ever_fewer_frames_are_matched_but_always_some
     assert gaps[-1] == 32
 
 
-def test_where_reuse_gains_every_frame_is_matched_also_after_a_miss() -> None:
+def test_while_reuse_gains_every_frame_is_matched_also_after_a_miss() -> None:
     back_off = BackOff(5.0)
     for number in range(30):
         assert not back_off.skips(FAR)
@@ -58,7 +58,7 @@ def test_a_frame_that_is_much_nearer_is_matched_all_the_same() -> None:
     assert not back_off.skips(FAR), "matching gained more than it had cost"
 
 
-def test_a_frame_that_only_prepared_for_reuse_is_followed_by_a_try() -> None:
+def test_after_a_frame_that_prepared_reuse_the_next_one_is_matched() -> None:
     back_off = BackOff(5.0)
     skipped(back_off, 50)
     back_off.try_next()

@@ -1,4 +1,4 @@
-"""``nearsight video``."""
+"""The command ``nearsight video``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_video_gives_a_table_two_pictures_and_a_summary(
     capture.release()
 
 
-def test_json_has_what_was_measured(
+def test_json_contains_the_measurements(
     network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clip, more = write_video(tmp_path / "clip.avi", 24), ["--last-frame", "--threshold", "60", "--json"]
@@ -138,7 +138,7 @@ def test_errors_are_one_line(
     assert message in errors[0]
 
 
-def test_times_of_a_video_whose_frame_rate_varies_are_those_of_its_frames(
+def test_with_a_variable_frame_rate_times_are_those_of_the_frames(
     network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     animation = cv2.Animation()
@@ -152,7 +152,7 @@ def test_times_of_a_video_whose_frame_rate_varies_are_those_of_its_frames(
 
 
 @pytest.mark.parametrize("option", ["--csv", "--heat-map", "--heat-video"])
-def test_a_folder_or_the_video_itself_is_refused_as_an_output_before_anything_is_written(
+def test_a_folder_or_the_input_is_refused_as_output_before_writing(
     network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     clip, folder = write_video(tmp_path / "clip.avi", 2), tmp_path / "folder.avi"

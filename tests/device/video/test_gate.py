@@ -1,4 +1,4 @@
-"""A glance: the same scene, the same picture, and frames that are blurred for their stream."""
+"""The gate: equal scenes, equal pictures, and frames that are blurred within their stream."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ def _flat(level: int) -> np.ndarray:
     return np.full((240, 320, 3), level, np.uint8)
 
 
-def test_a_frame_is_the_same_picture_as_itself_and_in_other_light() -> None:
+def test_a_frame_equals_itself_also_in_other_light() -> None:
     darker = (frame() * 0.8).astype(np.uint8)
     assert _likeness(frame(), frame()) == pytest.approx(1)
     assert _likeness(frame(), darker) >= SAME_PICTURE
 
 
-def test_a_hand_that_trembles_keeps_the_scene_and_another_picture_changes_it() -> None:
+def test_camera_shake_keeps_the_scene_and_another_picture_changes_it() -> None:
     assert SAME_SCENE <= _likeness(frame(), frame(left=64)) < SAME_PICTURE
     assert _likeness(frame(1), frame(2)) < SAME_SCENE
     assert _likeness(frame(), frame(left=200)) < SAME_SCENE
@@ -47,7 +47,7 @@ def test_a_stream_that_stays_dull_is_taken_as_it_is() -> None:
     assert not gate.blurred(dull, 10.0)
 
 
-def test_black_frames_are_not_blurred_for_ever() -> None:
+def test_repeated_black_frames_stop_counting_as_blurred() -> None:
     gate, black = BlurGate(), glance_at(np.zeros((240, 320), np.uint8))
     assert not gate.blurred(black, 0.0)
     assert not gate.blurred(black, 0.1)

@@ -1,4 +1,4 @@
-"""Pictures of what was reused."""
+"""Heat maps of reused blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_in_a_frame_the_blocks_are_marked_that_were_computed_again() -> None:
     assert red > blue + 50
 
 
-def test_blocks_of_a_window_are_drawn_where_it_was() -> None:
+def test_blocks_of_a_window_are_drawn_at_its_position() -> None:
     heat = HeatMap(block_px=10, size=(20, 20))
     result = result_of(np.array([[True, True], [False, False]]), window=(0.0, 0.5, 1.0, 1.0))
     heat.add(frame_of(100), result)
@@ -68,7 +68,7 @@ def test_blocks_of_a_window_are_drawn_where_it_was() -> None:
     assert (drawn[60, 240] == 255).all(), "a line is around it"
 
 
-def test_a_map_of_no_frame_cannot_be_drawn() -> None:
+def test_a_map_without_frames_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="no frame"):
         HeatMap(10, (20, 20)).picture()
 

@@ -1,4 +1,4 @@
-"""Which frames are asked for, and what holds between answers: events and times in, decisions out."""
+"""Which frames are sent, and which results hold between answers; with events and times as input."""
 
 import math
 
@@ -14,7 +14,7 @@ ASKED, TRACKED, SUPERSEDED = Done.ASKED, Done.TRACKED, Done.SUPERSEDED
 
 
 class Camera:
-    """Gives frames to a view, 30 a second unless told otherwise."""
+    """Passes frames to a view, by default 30 per second."""
 
     def __init__(self, most: int = 2, refresh_s: float = 0.1) -> None:
         self.view = LiveView(StreamSettings(credits=most, refresh_s=refresh_s))
@@ -28,7 +28,7 @@ class Camera:
         self.view.answered(number, answer)
 
     def shows_known(self, name: str | None = "0042") -> None:
-        """A frame that is asked for, and answered before the next."""
+        """Show a frame that is sent and answered before the next one."""
         assert self.shows(frame()) is ASKED
         self.answered(self.number, recognition(name, corners()) if name else UNKNOWN)
 
@@ -37,7 +37,7 @@ class Camera:
         return self.view.holding.recognition.object_id if self.view.holding else None
 
 
-def test_the_first_frame_is_asked_and_nothing_is_known_before_its_answer() -> None:
+def test_the_first_frame_is_sent_and_without_a_result_before_its_answer() -> None:
     camera = Camera()
     assert camera.shows(frame()) is ASKED
     assert (camera.view.holding, camera.view.outline) == (None, None)
@@ -52,7 +52,7 @@ def test_between_answers_the_outline_follows_the_picture() -> None:
         assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=left)), abs=2)
 
 
-def test_an_answer_that_comes_late_is_shown_where_the_picture_is_by_then() -> None:
+def test_a_late_answer_is_shown_at_the_current_position_of_the_picture() -> None:
     camera = Camera(most=1)
     camera.shows(frame())
     for left in (66, 72, 78):
@@ -63,7 +63,7 @@ def test_an_answer_that_comes_late_is_shown_where_the_picture_is_by_then() -> No
     assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=84)), abs=2)
 
 
-def test_no_more_questions_are_in_flight_than_there_are_credits() -> None:
+def test_credits_bound_the_frames_in_flight() -> None:
     camera = Camera(most=2)
     done = [camera.shows(frame(left=60 + 4 * step)) for step in range(5)]
     assert done == [ASKED, ASKED, SUPERSEDED, SUPERSEDED, SUPERSEDED]
@@ -80,7 +80,7 @@ def test_while_the_scene_is_unknown_one_question_is_in_flight() -> None:
     assert [camera.shows(frame(left=66 + 4 * step)) for step in range(1, 4)] == [ASKED, ASKED, SUPERSEDED]
 
 
-def test_an_answer_that_holds_is_asked_for_anew_when_it_is_old() -> None:
+def test_a_valid_answer_is_refreshed_when_it_is_old() -> None:
     camera = Camera(refresh_s=0.1)
     camera.shows_known()
     done = [camera.shows(frame(left=60 + 4 * step), after_s=0.04) for step in range(1, 4)]
@@ -100,7 +100,7 @@ def test_a_picture_that_is_still_being_asked_for_is_not_asked_twice() -> None:
     assert [camera.shows(frame()) for _ in range(3)] == [ASKED, Done.UNCHANGED, Done.UNCHANGED]
 
 
-def test_only_what_stays_unknown_gets_a_second_look_and_not_often() -> None:
+def test_only_repeatedly_unknown_pictures_receive_a_second_lookup() -> None:
     camera, looks = Camera(refresh_s=0.0), []
     for step in range(60):
         assert camera.shows(frame(left=60 + 4 * (step % 2)), after_s=0.1) is ASKED
@@ -116,7 +116,7 @@ def test_blurred_frames_are_not_asked() -> None:
     assert camera.shows(frame(left=70)) is ASKED
 
 
-def test_frames_of_a_fast_turn_are_not_asked_unless_it_goes_on() -> None:
+def test_frames_of_a_fast_pan_are_skipped_unless_it_continues() -> None:
     camera = Camera(refresh_s=0.0)
     camera.shows_known(None)
     turning = [
@@ -125,14 +125,14 @@ def test_frames_of_a_fast_turn_are_not_asked_unless_it_goes_on() -> None:
     assert turning == [Done.BLURRED] * 5 + [ASKED, Done.BLURRED]
 
 
-def test_when_the_picture_is_lost_nothing_is_known_and_a_new_question_goes_at_once() -> None:
+def test_a_lost_picture_has_no_result_and_is_sent_immediately() -> None:
     camera = Camera(refresh_s=math.inf)
     camera.shows_known()
     assert camera.shows(frame(2), after_s=0.3) is ASKED
     assert (camera.known, camera.view.outline) == (None, None)
 
 
-def test_an_answer_to_a_picture_that_is_gone_is_not_shown() -> None:
+def test_an_answer_for_an_earlier_picture_is_not_shown() -> None:
     camera = Camera(most=1)
     camera.shows(frame(1))
     camera.shows(frame(2))
@@ -162,7 +162,7 @@ def test_a_label_without_corners_holds_until_the_scene_changes() -> None:
     assert camera.known is None
 
 
-def test_a_label_without_corners_keeps_the_outline_of_the_same_object_only() -> None:
+def test_an_answer_without_corners_keeps_only_the_outline_of_the_same_object() -> None:
     for name, kept in (("0042", True), ("cat", False)):
         camera = Camera(refresh_s=0.0)
         camera.shows_known()
@@ -217,7 +217,7 @@ def test_a_question_that_failed_is_put_again_for_the_same_picture() -> None:
     assert camera.shows(frame(), after_s=1.0) is ASKED
 
 
-def test_frames_of_another_size_begin_anew() -> None:
+def test_frames_of_another_size_reset_the_view() -> None:
     camera = Camera(refresh_s=math.inf)
     camera.shows_known()
     assert camera.shows(frame()[:200]) is ASKED

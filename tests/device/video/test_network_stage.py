@@ -1,4 +1,4 @@
-"""Streams whose network is on the device: the gate, the result cache, then the network with its reuse."""
+"""Streams with a network on the device: the gate, the result cache, and the network with reuse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CACHING = QUICK.model_copy(update={"result_cache": ResultCacheSettings(enabled=T
 
 
 class ScriptedSession(VideoSession):
-    """A network that sees a cat, and reuses three quarters from its second frame on."""
+    """A network that recognises a cat, and reuses three quarters of all frames after the first."""
 
     def __init__(self, manifest: Manifest | None = MANIFEST) -> None:
         self.manifest = manifest
@@ -43,7 +43,7 @@ class ScriptedSession(VideoSession):
         self.gate.set()
 
     def run(self, frame: NDArray[np.uint8]) -> VideoResult:
-        """Answer as the test says."""
+        """Answer with the scores of the test."""
         self.shapes.append(frame.shape)
         assert self.gate.wait(LONG_S)
         if self.error is not None:
@@ -55,7 +55,7 @@ class ScriptedSession(VideoSession):
 
 
 def until_answered(stream: LiveStream, image: NDArray[np.uint8]) -> StreamAnswer:
-    """Push a frame as long as it takes to have an answer to it, or a failure."""
+    """Push a frame until there is an answer or an error."""
     first, found = stream.push(image).number, list[StreamAnswer]()
 
     def is_there() -> bool:
@@ -74,7 +74,7 @@ def recognizer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Recognizer:
     return scene.recognizer(NOBODY)
 
 
-def test_a_network_of_the_device_names_what_frames_show_and_no_tier_is_asked(
+def test_a_network_on_the_device_classifies_frames_and_no_tier_is_asked(
     recognizer: Recognizer, tmp_path: Path
 ) -> None:
     path = colour_network(tmp_path / "colours.onnx")
@@ -91,13 +91,13 @@ def test_a_network_of_the_device_names_what_frames_show_and_no_tier_is_asked(
     assert answers[0] is not None and 0.5 < answers[0].confidence <= 1
 
 
-def test_an_answer_says_what_share_of_the_network_was_spared(recognizer: Recognizer) -> None:
+def test_answers_contain_the_reused_share_of_the_network(recognizer: Recognizer) -> None:
     with recognizer.stream(network=ScriptedSession()) as stream:
         shares = [until_answered(stream, one).recognition.reused for one in (SEEN, OTHER)]  # type: ignore[union-attr]
     assert shares == [0.0, 0.75]
 
 
-def test_one_frame_is_in_the_network_and_none_waits_behind_it(recognizer: Recognizer) -> None:
+def test_the_network_processes_one_frame_and_no_other_waits(recognizer: Recognizer) -> None:
     session = ScriptedSession()
     session.gate.clear()
     with recognizer.stream(network=session) as stream:
@@ -133,7 +133,7 @@ def test_frames_may_change_size_and_format_and_bad_ones_reach_no_network(recogni
 
 
 @pytest.mark.parametrize("error", [InternalError("the library failed"), RuntimeError("a bug")])
-def test_a_network_that_fails_is_told_and_the_stream_goes_on(
+def test_a_failing_network_is_reported_and_the_stream_continues(
     recognizer: Recognizer, error: Exception
 ) -> None:
     session = ScriptedSession()
@@ -145,6 +145,6 @@ def test_a_network_that_fails_is_told_and_the_stream_goes_on(
 
 
 @pytest.mark.parametrize("manifest", [None, replace(MANIFEST, labels=())], ids=["a file", "no labels"])
-def test_a_network_that_names_nothing_is_refused(recognizer: Recognizer, manifest: Manifest | None) -> None:
+def test_a_network_without_labels_is_refused(recognizer: Recognizer, manifest: Manifest | None) -> None:
     with pytest.raises(InvalidArgument, match="has no labels, so it names nothing"):
         recognizer.stream(network=ScriptedSession(manifest))

@@ -1,4 +1,4 @@
-"""Sessions of real networks: answers are those of onnxruntime, and a network may come from several places."""
+"""Sessions of real networks: results are equal to those of onnxruntime; sources of networks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_answers_of_frames_that_differ_in_a_patch_are_those_of_whole_executions(
     assert network.with_suffix(".segments").is_dir()
 
 
-def test_answers_stay_as_they_are_while_the_session_goes_on(network: Path) -> None:
+def test_results_do_not_change_while_the_session_continues(network: Path) -> None:
     with VideoSession(network) as session:
         results = [session.run(frame) for frame in frames_with_a_moving_patch(6)]
         kept = [one.outputs["logits"].copy() for one in results]
@@ -73,9 +73,7 @@ def test_a_network_without_spatial_reuse_runs_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("at", "whole"), [(0, True), (3, False)], ids=["first", "in the middle"])
-def test_an_operator_that_is_unknown_ends_the_reuse_and_the_log_says_once_where_nothing_is_left(
-    tmp_path: Path, at: int, whole: bool
-) -> None:
+def test_an_unknown_operator_ends_the_reuse_and_is_logged_once(tmp_path: Path, at: int, whole: bool) -> None:
     path = convolutional_network(tmp_path / "sums.onnx", sums_at=at)
     runtime = Runtime()
     plain = runtime.load(path, "plain")
@@ -96,7 +94,7 @@ def test_an_operator_that_is_unknown_ends_the_reuse_and_the_log_says_once_where_
 
 
 def test_frames_of_a_bad_camera_are_answered_as_whole_executions_are(network: Path) -> None:
-    """Black frames, the same one twice, gaps, and another size and format for a while."""
+    """Frames with black and repeated ones, gaps, and other sizes and formats."""
     clip = list(frames_with_a_moving_patch(40))
     black = np.zeros_like(clip[0])
     large = np.asarray(cv2.resize(clip[8], (96, 128)), np.uint8)

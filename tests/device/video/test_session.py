@@ -1,4 +1,4 @@
-"""A network over frames: what is reused, when all is computed, and frames that are not as expected."""
+"""A network over frames: reuse, full executions, and unexpected frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Frame = NDArray[np.uint8]
 
 
 class Mirror(PartialNetwork):
-    """Gives its input back, as it holds it: what was reused is what it had before."""
+    """A network whose output is its input: reused blocks keep the earlier input."""
 
     def __init__(self, shape: tuple[int | None, ...] = (1, 3, SIDE, SIDE), why_whole: str = "") -> None:
         self.input = TensorSpec("photo", "float32", shape)
@@ -42,7 +42,7 @@ class Mirror(PartialNetwork):
         self.most_changed = 0.0 if why_whole else 0.9
         self.whole_times_ms = 20.0
         self.pays_from = 0.05
-        """It pays where so much of the frame need not be computed."""
+        """Reuse is worthwhile from this share of the frame on."""
         self.asked: list[Sequence[Rectangle] | None] = []
         self._held = np.zeros((1, 3, SIDE, SIDE), np.float32)
 
@@ -82,7 +82,7 @@ class Mirror(PartialNetwork):
 
 
 def noise(seed: int = 0, side: int = SIDE) -> Frame:
-    """Texture that matches nowhere else."""
+    """Texture that matches only itself."""
     coarse = np.random.default_rng(seed).integers(0, 256, (side // 4, side // 4, 3), dtype=np.uint8)
     return np.asarray(cv2.resize(coarse, (side, side), interpolation=cv2.INTER_NEAREST), np.uint8)
 
@@ -94,7 +94,7 @@ def with_patch(frame: Frame, at: tuple[int, int], value: int = 255, side: int = 
 
 
 def shown(result: VideoResult) -> Frame:
-    """What the network held, as a frame."""
+    """The content of the network as a frame."""
     pixels = result.outputs["photo"][0][::-1] * 255
     return np.moveaxis(np.rint(pixels), 0, 2).astype(np.uint8)
 
@@ -107,7 +107,7 @@ def session_of(network: Mirror, **settings: object) -> VideoSession:
     return VideoSession(network, settings=VideoSettings(**settings), clock=ManualClock())  # type: ignore[arg-type]
 
 
-def test_the_first_frame_is_whole_and_an_equal_one_computes_nothing() -> None:
+def test_the_first_frame_is_computed_fully_and_an_equal_one_is_reused() -> None:
     session = session_of(Mirror())
     first, second = session.run(noise()), session.run(noise())
     assert (first.whole, first.matched, first.recomputed, first.blocks.any()) == (FIRST, 0.0, 1.0, False)
@@ -116,7 +116,7 @@ def test_the_first_frame_is_whole_and_an_equal_one_computes_nothing() -> None:
     assert (shown(second) == noise()).all()
 
 
-def test_what_changed_is_computed_and_the_rest_is_reused() -> None:
+def test_changed_blocks_are_computed_and_others_reused() -> None:
     session = session_of(Mirror())
     session.run(noise())
     frame = with_patch(noise(), (20, 30))
@@ -128,7 +128,7 @@ def test_what_changed_is_computed_and_the_rest_is_reused() -> None:
     assert result.blocks[0, 0]
 
 
-def test_a_picture_that_moves_by_the_stride_is_found_where_it_was() -> None:
+def test_motion_by_the_stride_is_matched() -> None:
     session = session_of(Mirror())
     picture = noise(side=SIDE + 8)
     session.run(picture[:SIDE, :SIDE])
@@ -138,7 +138,7 @@ def test_a_picture_that_moves_by_the_stride_is_found_where_it_was() -> None:
     assert result.recomputed < 0.4
 
 
-def test_with_a_margin_a_picture_that_moves_by_a_pixel_is_found_in_the_cells_where_it_was() -> None:
+def test_with_a_margin_motion_by_one_pixel_is_matched() -> None:
     session = session_of(Mirror(), margin=0.25)
     picture = noise(side=SIDE + 32)
     for step in range(5):
@@ -166,7 +166,7 @@ def test_with_a_margin_size_and_format_may_change_in_mid_stream() -> None:
 
 
 @pytest.mark.parametrize(("margin", "whole_ms"), [(0.0, 20.0), (0.25, 5.0)])
-def test_without_a_margin_or_where_looking_for_motion_does_not_pay_the_whole_frame_is_given(
+def test_without_a_margin_or_a_gain_by_motion_the_full_frame_is_computed(
     margin: float, whole_ms: float
 ) -> None:
     network = Mirror()
@@ -186,7 +186,7 @@ def test_every_nth_frame_is_whole() -> None:
     assert [session.run(noise()).whole for _ in range(9)] == [FIRST, "", "", "", EXPIRED, "", "", "", EXPIRED]
 
 
-def test_with_an_expiry_of_one_every_frame_is_whole_and_none_is_matched() -> None:
+def test_with_an_expiry_of_one_every_frame_is_computed_without_matching() -> None:
     network = Mirror()
     session = session_of(network, expiry=1)
     assert [session.run(noise()).whole for _ in range(3)] == [FIRST, EXPIRED, EXPIRED]
@@ -255,7 +255,7 @@ def test_size_and_format_may_change_in_mid_stream() -> None:
         assert psnr_db(shown(result), np.asarray(frame, np.uint8)) > 20
 
 
-def test_black_frames_and_gaps_between_frames_are_frames_as_any_other() -> None:
+def test_black_frames_and_gaps_are_processed_like_other_frames() -> None:
     session = session_of(Mirror())
     black = np.zeros((SIDE, SIDE, 3), np.uint8)
     wholes = [session.run(frame).whole for frame in (noise(), black, black, noise(1), noise(7), noise(7))]
@@ -273,7 +273,7 @@ def test_black_frames_and_gaps_between_frames_are_frames_as_any_other() -> None:
     ],
     ids=["none", "floats", "empty", "two channels", "a line"],
 )
-def test_what_is_no_frame_is_refused_and_the_session_goes_on(frame: Frame) -> None:
+def test_invalid_frames_are_refused_and_the_session_continues(frame: Frame) -> None:
     session = session_of(Mirror())
     session.run(noise())
     with pytest.raises(InvalidImage, match="a frame must be"):
@@ -281,7 +281,7 @@ def test_what_is_no_frame_is_refused_and_the_session_goes_on(frame: Frame) -> No
     assert session.run(noise()).recomputed == 0
 
 
-def test_a_network_without_spatial_reuse_runs_whole_where_anything_changed() -> None:
+def test_a_network_without_spatial_reuse_is_executed_fully_after_any_change() -> None:
     session = session_of(Mirror(why_whole="it begins with Flatten"), expiry=2)
     frames = [noise(), noise(), noise(), noise(1), with_patch(noise(1), (20, 20))]
     results = [session.run(frame) for frame in frames]
@@ -290,7 +290,7 @@ def test_a_network_without_spatial_reuse_runs_whole_where_anything_changed() -> 
     assert (shown(results[-1]) == frames[-1]).all(), "also what matched"
 
 
-def test_where_reuse_does_not_pay_frames_are_whole_and_soon_not_even_matched() -> None:
+def test_without_a_gain_by_reuse_frames_are_computed_fully_and_matched_rarely() -> None:
     network = Mirror()
     network.pays_from = 0.9
     session = session_of(network, expiry=100)
@@ -316,7 +316,7 @@ class CountingMatcher(ShiftMatcher):
         return super().match(frame, reference)
 
 
-def test_a_fast_network_runs_whole_at_a_glance_where_more_changed_than_pays() -> None:
+def test_a_fast_network_is_executed_fully_if_a_quick_check_finds_many_changes() -> None:
     network = Mirror()
     network.whole_times_ms, network.most_changed = 4.0, 0.3
     session = session_of(network, expiry=100)
@@ -378,17 +378,17 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
         ("budget_ms", 0.0),
     ],
 )
-def test_settings_that_cannot_be_are_named(name: str, value: object) -> None:
+def test_invalid_settings_are_named(name: str, value: object) -> None:
     with pytest.raises(InvalidArgument, match=f"cannot have {name} = "):
         VideoSettings(**{name: value})  # type: ignore[arg-type]
 
 
-def test_a_network_that_is_not_there_is_named() -> None:
+def test_a_missing_network_is_named() -> None:
     with pytest.raises(NotFound, match=r"there is no file 'nothing\.onnx'"):
         VideoSession("nothing.onnx")
 
 
-def test_under_a_budget_blocks_expire_and_whole_frames_are_for_the_guard_alone() -> None:
+def test_under_a_budget_blocks_expire_and_only_the_guard_computes_full_frames() -> None:
     network, clock = Mirror(), ManualClock()
     compute = network.run
 
@@ -408,7 +408,7 @@ def test_under_a_budget_blocks_expire_and_whole_frames_are_for_the_guard_alone()
     assert max(one.recomputed for one in results if not one.whole) < 0.6
 
 
-def test_under_a_budget_what_hardly_matches_waits_but_not_where_the_application_looks() -> None:
+def test_under_a_budget_weak_matches_are_deferred_except_in_the_region_of_interest() -> None:
     faint = noise()  # but for two patches of 17 dB
     for at in (0, 40):
         patch = faint[at : at + 8, at : at + 8]

@@ -1,4 +1,4 @@
-"""A live stream: one answer per frame, whatever camera, callback and tiers do."""
+"""A live stream: one answer per frame under all faults of camera, callback and tiers."""
 
 import asyncio
 import io
@@ -31,7 +31,7 @@ PATIENT = StreamSettings(timeout_s=LONG_S)
 
 
 class Questions:
-    """Stands for the engine: keeps what is asked until a test answers."""
+    """Replaces the engine: keeps requests until a test answers them."""
 
     def __init__(self, **settings: float) -> None:
         self.clock = ManualClock()
@@ -64,7 +64,7 @@ class Questions:
         return RequestHandle("trace", cancel)
 
 
-def test_each_frame_is_answered_at_once_and_says_what_is_known_by_then() -> None:
+def test_each_frame_is_answered_immediately_with_the_latest_result() -> None:
     camera = Questions()
     assert camera.push() == StreamAnswer(0, 0.1, Done.ASKED)
     assert camera.push().recognition is None
@@ -91,7 +91,7 @@ def test_gray_frames_and_files_are_frames_too() -> None:
 
 
 @pytest.mark.parametrize("broken", [None, np.zeros((0, 5), np.uint8), np.zeros((4, 4)), b"no image"], ids=str)
-def test_a_frame_that_is_no_image_says_so_and_the_stream_goes_on(broken: ImageSource | None) -> None:
+def test_an_invalid_frame_is_reported_and_the_stream_continues(broken: ImageSource | None) -> None:
     camera = Questions()
     camera.push()
     camera.open[0](recognition(where=WHERE))
@@ -111,7 +111,7 @@ def test_damaged_files_among_the_frames_of_an_iterable_are_passed_over() -> None
     assert heard.numbers == [0, 1, 2, 3, 4]
 
 
-def test_after_dropped_frames_a_picture_that_is_still_there_is_still_known() -> None:
+def test_after_dropped_frames_a_visible_picture_keeps_its_result() -> None:
     camera = Questions()
     camera.push()
     camera.open[0](recognition(where=WHERE))
@@ -123,7 +123,7 @@ def test_after_dropped_frames_a_picture_that_is_still_there_is_still_known() -> 
     assert after.done is Done.ASKED, "the answer is old"
 
 
-def test_frames_that_change_size_begin_anew_and_the_old_answer_is_not_shown() -> None:
+def test_frames_of_another_size_reset_the_stream_and_old_answers_are_dropped() -> None:
     camera = Questions()
     camera.push()
     assert camera.push(frame()[:200, :160]).done is Done.ASKED
@@ -146,7 +146,7 @@ def test_black_frames_and_the_same_frame_twice_are_asked_once() -> None:
     assert camera.push(black).recognition is None
 
 
-def test_the_error_of_a_question_is_told_until_one_is_answered() -> None:
+def test_the_error_of_a_request_is_reported_until_one_succeeds() -> None:
     camera = Questions()
     camera.push()
     camera.open[0](error := Unavailable("nobody is there"))
@@ -158,7 +158,7 @@ def test_the_error_of_a_question_is_told_until_one_is_answered() -> None:
     assert camera.push().error is None
 
 
-def test_what_stays_unknown_gets_a_second_look() -> None:
+def test_repeatedly_unknown_pictures_receive_a_second_lookup() -> None:
     camera = Questions()
     camera.push()
     camera.open[0](UNKNOWN)
@@ -166,7 +166,7 @@ def test_what_stays_unknown_gets_a_second_look() -> None:
     assert camera.one_looks == [True, False]
 
 
-def test_tiers_hear_whether_one_look_is_enough(scene: Scene) -> None:
+def test_requests_of_streams_have_the_flag_for_single_lookups(scene: Scene) -> None:
     service, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
     with recognizer.stream(settings=PATIENT) as stream:
@@ -187,7 +187,7 @@ def test_closing_cancels_questions_and_refuses_frames() -> None:
 
 
 class Listener:
-    """A callback that notes what it gets."""
+    """A callback that records answers."""
 
     def __init__(self) -> None:
         self.answers: list[StreamAnswer] = []
@@ -250,7 +250,7 @@ def test_an_async_callback_is_awaited_before_the_next_frame_is_taken() -> None:
     assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_images_of_other_libraries_and_files_are_frames_too() -> None:
+def test_images_of_other_libraries_and_files_are_accepted_as_frames() -> None:
     file = io.BytesIO(jpeg(frame()))
     assert Questions().push(Image.open(file)).done is Done.ASKED
     file.seek(0)
@@ -288,7 +288,7 @@ def test_a_callback_that_ends_the_program_ends_the_stream_and_is_heard_of(ending
         camera.stream.push(frame())
 
 
-def test_a_slow_callback_holds_up_the_camera_and_nothing_piles_up() -> None:
+def test_a_slow_callback_delays_the_camera_and_no_frames_accumulate() -> None:
     camera, heard, gate = Questions(), Listener(), threading.Event()
     taken = []
 
@@ -310,7 +310,7 @@ def test_a_slow_callback_holds_up_the_camera_and_nothing_piles_up() -> None:
     assert heard.numbers == taken == [0, 1, 2, 3]
 
 
-def test_no_callback_runs_after_close_in_mid_stream() -> None:
+def test_no_callback_runs_after_close() -> None:
     camera, heard, taken = Questions(), Listener(), threading.Semaphore(0)
 
     def endless() -> Iterator[np.ndarray]:
@@ -339,7 +339,7 @@ def test_a_callback_may_close_its_stream() -> None:
     assert heard.numbers == [0]
 
 
-def test_a_recognizer_recognises_what_a_camera_sees_until_it_is_closed(scene: Scene) -> None:
+def test_a_recognizer_recognises_frames_until_it_is_closed(scene: Scene) -> None:
     _, edge = scene.tier("edge", always("edge"))
     recognizer, heard = scene.recognizer(edge), Listener()
 
@@ -356,12 +356,12 @@ def test_a_recognizer_recognises_what_a_camera_sees_until_it_is_closed(scene: Sc
 
 
 @pytest.mark.parametrize("given", [{"frames": []}, {"callback": print}, {"frames": [], "callback": 5}])
-def test_frames_come_with_a_callback(scene: Scene, given: dict[str, object]) -> None:
+def test_frames_need_a_callback(scene: Scene, given: dict[str, object]) -> None:
     with pytest.raises(TypeError, match="callback"):
         scene.recognizer("tcp://127.0.0.1:9").stream(**given)  # type: ignore[arg-type]
 
 
-def test_frames_that_a_slow_tier_cannot_take_are_superseded_and_fail_nobody(scene: Scene) -> None:
+def test_frames_beyond_the_rate_of_a_slow_tier_are_superseded_without_errors(scene: Scene) -> None:
     service, edge = scene.tier("edge", never())
     recognizer = scene.recognizer(edge)
     stream = recognizer.stream(settings=PATIENT)
@@ -376,7 +376,7 @@ def test_frames_that_a_slow_tier_cannot_take_are_superseded_and_fail_nobody(scen
     assert recognizer.breaker_states() == {"edge": BreakerState.CLOSED}
 
 
-def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene) -> None:
+def test_a_tier_restarted_during_a_stream_is_asked_again(scene: Scene) -> None:
     service = ScriptedRecognition(always("edge"))
     server = serve(service, "edge")
     stream = scene.recognizer(server.endpoint).stream(
@@ -397,7 +397,7 @@ def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene)
         again.stop(0.0)
 
 
-def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path) -> None:
+def test_the_example_prints_and_draws_results(scene: Scene, tmp_path: Path) -> None:
     _, edge = scene.tier("edge", always("edge"))
     stream = scene.recognizer(edge).stream(settings=PATIENT)
     wait_until(lambda: stream.push(frame()).recognition is not None, what="an answer")
@@ -412,7 +412,7 @@ def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path
     assert cv2.VideoCapture(out).get(cv2.CAP_PROP_FRAME_COUNT) == 3
 
 
-def test_the_example_goes_on_where_there_is_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_works_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)
     live_camera = example("live_camera")
     assert live_camera.window() is None

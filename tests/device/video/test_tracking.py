@@ -1,4 +1,4 @@
-"""An outline follows its picture, and is given up when that cannot be seen any more."""
+"""An outline follows its picture, and is dropped when the picture is not visible."""
 
 import numpy as np
 import pytest
@@ -44,12 +44,12 @@ def test_it_is_lost_with_its_picture_and_stays_lost(then: np.ndarray) -> None:
     assert tracker.follow(gray(then).pixels) is None
 
 
-def test_a_picture_without_any_structure_cannot_be_followed() -> None:
+def test_a_picture_without_texture_cannot_be_tracked() -> None:
     flat = np.full((240, 320), 128, np.uint8)
     assert OutlineTracker(flat, np.array(corners(), np.float32)).follow(flat) is None
 
 
 @pytest.mark.parametrize("left", [5e3, 1e12])
-def test_an_outline_beyond_the_frame_cannot_be_followed(left: float) -> None:
+def test_an_outline_outside_the_frame_cannot_be_tracked(left: float) -> None:
     still = gray(frame()).pixels
     assert OutlineTracker(still, np.array(corners(left=left), np.float32)).follow(still) is None

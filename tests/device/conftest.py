@@ -1,4 +1,4 @@
-"""Recognizers before real servers that say what the test wants."""
+"""Shared fixtures: recognizers before real servers with scripted answers."""
 
 from contextlib import ExitStack
 
