@@ -69,7 +69,7 @@ def _print(answer: DevicePeers) -> None:
 
     report = answer.report
     if report is None:
-        print_line(f"{answer.endpoint}: no answer: {answer.error}", hang=2)
+        print_line(f"{answer.endpoint}: {'no answer: ' if answer.absent else ''}{answer.error}", hang=2)
     else:
         name = f"{report.device_id}, node {shown(report.node_id)}, at {report.endpoint}"
         count, rows = len(report.peers), table_of(report)

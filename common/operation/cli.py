@@ -154,6 +154,9 @@ class _Answer(Protocol):
     @property
     def error(self) -> str: ...
 
+    @property
+    def absent(self) -> bool: ...
+
     def to_json(self) -> dict[str, object]: ...
 
 
@@ -197,7 +200,7 @@ def show_answers(
         answers = ask([one.endpoint for one in asked], security=[one.security for one in asked])
         counted, absent = [], []
         for address, answer in zip(asked, answers, strict=True):
-            if address.expected or not answer.error:
+            if address.expected or not answer.absent:
                 counted.append(answer)
             else:
                 absent.append(f"{address.daemon} ({address.endpoint})")

@@ -70,6 +70,11 @@ class DaemonExplanations:
     networks: tuple[tuple[str, str], ...] = ()
     """By name: the state of a network, and which tier answers for it."""
 
+    @property
+    def absent(self) -> bool:
+        """Whether no daemon answered, not even that it has no cache."""
+        return self.error not in {"", _NO_CACHE}
+
     def to_json(self) -> dict[str, object]:
         """The fields; terms flat, facts as a mapping."""
         decisions = [asdict(one) | {"facts": dict(one.facts)} for one in self.decisions]

@@ -84,6 +84,11 @@ class DaemonStatus:
     error: str = ""
     """Reason why there was no answer; empty if there was one."""
 
+    @property
+    def absent(self) -> bool:
+        """Whether no daemon answered."""
+        return bool(self.error)
+
     def to_json(self) -> dict[str, object]:
         """The fields, with the details as a mapping."""
         return asdict(self) | {"details": dict(self.details)}

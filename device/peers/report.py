@@ -178,6 +178,11 @@ class DevicePeers:
     error: str = ""
     """The reason if there was no answer."""
 
+    @property
+    def absent(self) -> bool:
+        """Whether no daemon answered, not even that it does not share."""
+        return self.error not in {"", OFF}
+
     def to_json(self) -> dict[str, object]:
         """The fields; ids in the format for people, facts as a mapping."""
         if self.report is None:

@@ -12,6 +12,7 @@ from nearsight.common.operation.cli import show_answers
 from nearsight.common.operation.status import DaemonStatus
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS, endpoint_here
 from nearsight.common.rpc.security import ClientSecurity, generate_keys
+from nearsight.device.peers.report import OFF, DevicePeers
 
 ALL = tuple(DEFAULT_ENDPOINTS)
 PHONE = '[device.edge]\nendpoint = "tcp://10.0.0.5:7100"\n'
@@ -119,3 +120,20 @@ def test_the_exit_code_depends_only_on_expected_and_running_daemons(
     assert len(shown) == len(answering | expected)
     absent = [name for name in ALL if name not in answering | expected]
     assert ("no answer from daemons that are not configured" in capsys.readouterr().out) is bool(absent)
+
+
+def test_a_daemon_that_runs_without_the_service_is_shown_and_not_counted_as_absent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown: list[DevicePeers] = []
+    with pytest.raises(typer.Exit) as end:
+        show_answers(
+            [Address("tcp://device:1", "device", expected=False)],
+            lambda *_, **__: [DevicePeers("tcp://device:1", error=OFF)],
+            shown.append,
+            lambda one: not one.error,
+            as_json=False,
+        )
+    assert end.value.exit_code == 4
+    assert [one.error for one in shown] == [OFF]
+    assert capsys.readouterr() == ("", "")
