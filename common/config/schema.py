@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from nearsight.common.errors import ConfigurationError
 
@@ -50,8 +50,9 @@ def _members(settings_class: type[Any]) -> Iterator[tuple[str, object, str]]:
             yield name, field.annotation, field.description or ""
         return
     annotations = get_type_hints(settings_class)
+    described = TypeAdapter(settings_class).json_schema()["properties"]
     for member in dataclasses.fields(settings_class):
-        yield member.name, annotations[member.name], ""
+        yield member.name, annotations[member.name], described[member.name].get("description", "")
 
 
 def _group(annotation: object) -> type[Any] | None:
