@@ -61,6 +61,12 @@ class GatewayDaemon:
                 advice="--self-signed, or tls.cert and tls.key, or a reverse proxy with TLS on this machine",
             )
         tokens = TokenFile(settings.tokens) if settings.tokens is not None else None
+        if tokens is not None and not tokens.by_digest:
+            get_logger("gateway").warning(
+                "no client has access: there are no tokens in the file",
+                file=str(settings.tokens),
+                advice=f"`nearsight gateway tokens add NAME --tokens {settings.tokens}`",
+            )
         self._edge = EdgeClient(
             Channel(settings.edge, client_id=settings.client_id, security=_security(settings)),
             settings.limits.timeout_s,

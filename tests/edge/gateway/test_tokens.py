@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from nearsight.__main__ import main
 from nearsight.common.clock import ManualClock
@@ -150,6 +151,14 @@ def test_beyond_this_machine_a_gateway_without_tokens_does_not_start(
     assert main(["gateway", "--listen", "0.0.0.0:0"]) == 5
     (line,) = capsys.readouterr().err.splitlines()
     assert "needs tokens; run `nearsight gateway tokens add" in line
+
+
+def test_a_gateway_whose_file_has_no_tokens_warns_that_no_client_has_access(
+    tmp_path: Path,
+) -> None:
+    with capture_logs() as logs, running_gateway("tcp://127.0.0.1:1", tokens=tmp_path / "mistyped.json"):
+        pass
+    assert any("there are no tokens in the file" in line["event"] for line in logs)
 
 
 def test_a_rate_allows_bursts_of_one_second_and_returns_the_retry_time() -> None:
