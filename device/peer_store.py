@@ -153,6 +153,8 @@ class PeerStore:
 
     def _key(self, key: str) -> str:
         check_process(self._process, "store")
+        if not isinstance(key, str):
+            raise TypeError(f"a key is text, not {type(key).__name__}")
         return self._prefix + key if key else key  # an empty key is refused later
 
 

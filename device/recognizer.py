@@ -122,8 +122,8 @@ class Recognizer(BaseRecognizer):
         observer: RecognizerObserver | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if not catalogue:
-            raise TypeError("Recognizer() needs a catalogue, such as catalogue='museum'")
+        if not catalogue or not isinstance(catalogue, str):
+            raise TypeError("Recognizer() needs the name of a catalogue, such as catalogue='museum'")
         keys = security or RecognizerSecurity()
         settings = settings or RecognizerSettings()
         self.settings = settings.model_copy(update={"peers": settings.peers.with_key(keys.own)})
@@ -257,16 +257,16 @@ class Recognizer(BaseRecognizer):
         Raises
         ------
         ConfigurationError
-            If this device does not cooperate with devices nearby.
+            If this device does not share with devices nearby.
         RuntimeError
             As `recognize`.
         """
         check_process(self._process, type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
-                "this device does not cooperate with devices nearby, so it has no store",
-                advice="pass settings=RecognizerSettings(peers=PeerSettings(enabled=True)), and leave "
-                "prefetch.enabled and prefetch.k_max on",
+                "this device does not share with devices nearby, so it has no store",
+                advice="pass settings=RecognizerSettings(peers=PeerSettings(enabled=True)); "
+                "prefetch.enabled must be true, and prefetch.k_max above 0",
             )
         return self._store
 
@@ -279,7 +279,7 @@ class Recognizer(BaseRecognizer):
         if not (prefetch.enabled and prefetch.k_max):
             if peers.enabled:
                 get_logger("device").warning(
-                    "no cooperation with devices nearby: this device does not recognise objects itself",
+                    "no sharing with devices nearby: this device does not recognise objects itself",
                     advice="set prefetch.enabled and prefetch.k_max, or peers.enabled = false",
                 )
             return False

@@ -77,6 +77,10 @@ def test_programming_errors_are_raised_immediately(stores: tuple[PeerStore, Peer
     store = stores[0]
     with pytest.raises(TypeError, match="json"):
         store.put("k", {"a": 1})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a key is text, not int"):
+        store.put(5, "v")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="of 'a' is not an integer: 'b'"):
+        store.merge("k", {"a": "b"})  # type: ignore[dict-item]
     for ttl_s in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="ttl_s"):
             store.append("k", b"v", ttl_s=ttl_s)

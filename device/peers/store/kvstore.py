@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from operator import index
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
 from nearsight.common.background.futures import completed, failed, flat, then
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
@@ -173,7 +173,7 @@ class KVStore:
         TypeError
             If a count is not an integer.
         """
-        whole = {name: index(count) for name, count in counts.items()}
+        whole = {name: _whole(name, count) for name, count in counts.items()}
         try:
             self._check(key)
             for name, count in whole.items():
@@ -347,3 +347,10 @@ def _held(answer: NodeAnswer, kind: type[V], otherwise: str) -> V | None:
     raise InvalidArgument(
         f"{answer.entry.key!r} holds {otherwise}", advice="a key holds one kind of value: use another key"
     )
+
+
+def _whole(name: str, count: SupportsIndex) -> int:
+    try:
+        return index(count)
+    except TypeError:
+        raise TypeError(f"the count of {name!r} is not an integer: {count!r}") from None

@@ -305,6 +305,8 @@ def test_the_advice_of_a_running_daemon_is_kept(scene: Scene, monkeypatch: pytes
 
 def test_a_recognizer_needs_a_catalogue() -> None:
     with pytest.raises(TypeError, match="catalogue='museum'"):
+        Recognizer(catalogue=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="catalogue='museum'"):
         Recognizer("tcp://127.0.0.1:1")
 
 
