@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearsight.common.command_line.terminal import print_line
+
+if TYPE_CHECKING:
+    from nearsight.common.rpc.allow_list import ClientEntry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,9 +43,9 @@ def generate(
     print_line(f"  in its table, such as [edge.security], and give {files.public_file} to its clients")
     print_line("Next, if this is a client:")
     print_line(f"  on the daemon's machine run: nearsight keys allow {name}.key --dir {DEFAULT_ALLOWED}")
-    print_line("Next, if this is a device that cooperates with devices nearby:")
-    print_line(f"  on each of the others run: nearsight keys allow {name}.key --dir keys/peers")
-    print_line('  and set allowed = "keys/peers" in [device.recognizer.peers] of all of them')
+    print_line("Next, if this is a device that shares with devices nearby:")
+    print_line(f"  on each of the others run: nearsight keys allow {name}.key --dir keys/devices")
+    print_line('  and set allowed = "keys/devices" in [device.recognizer.peers] of all of them')
 
 
 @app.command()
@@ -130,14 +133,15 @@ def list_keys(
             f"no keys in {folder}; make one with: nearsight keys generate NAME --dir {folder}", err=True
         )
     else:
+        # Rights belong to folders of allowed clients. With the secret key, a folder is that of the owner.
         rows = [
-            (
-                e.name,
-                e.public_key,
-                "yes" if e.secret_here else "",
-                f"{e.role} ({', '.join(e.writes)})" if e.writes else e.role,
-                ", ".join(e.catalogues) or "all",
-            )
+            (e.name, e.public_key, *(("yes", "", "") if e.secret_here else ("", *_rights(e))))
             for e in entries
         ]
         print_table(("name", "public key", "secret key here", "role", "catalogues"), rows)
+
+
+def _rights(entry: ClientEntry) -> tuple[str, str]:
+    """Role and catalogues of an allowed client."""
+    role = f"{entry.role} ({', '.join(entry.writes)})" if entry.writes else entry.role
+    return role, ", ".join(entry.catalogues) or "all"

@@ -28,6 +28,8 @@ def test_keys_are_generated_allowed_listed_and_forbidden(tmp_path: Path) -> None
     assert "phone may connect" in run("allow", f"{keys}/phone.key", "--dir", allowed)
     public = read_public_key(tmp_path / "keys/phone.key")
     assert public in run("list", "--dir", allowed)
+    assert "reader" in run("list", "--dir", allowed)
+    assert "reader" not in run("list", "--dir", keys)  # rights are those of clients
     assert json.loads(run("list", "--dir", keys, "--json"))[1] == {
         "name": "phone",
         "public_key": public,
