@@ -104,14 +104,14 @@ class DeviceDaemon:
         ]
 
     def _peer_reports(self) -> Sequence[Service]:
-        """The service for `nearsight peers`, if this device cooperates with others."""
+        """The service for `nearsight peers`, if this device shares with others."""
         if self._recognizer.peers() is None:
             return ()
 
         def report() -> PeersReport:
             now = self._recognizer.peers()
             if now is None:
-                raise NotFound("this device does not cooperate with devices nearby")
+                raise NotFound("this device does not share with devices nearby")
             return now
 
         return (PeerReportsService(report),)
@@ -122,7 +122,7 @@ class DeviceDaemon:
 
 
 def _cooperation_details(state: CooperationState | None) -> list[tuple[str, str]]:
-    return [("devices nearby", "no cooperation")] if state is None else state.facts()
+    return [("devices nearby", "sharing is off")] if state is None else state.facts()
 
 
 def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:
@@ -133,5 +133,8 @@ def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:
         ("recognised on the device", f"{state.hits} of {state.lookups} lookups"),
         ("in the cache", f"{state.k} objects, {state.query_features} features per photo"),
         ("prefetched", f"{account.fetched_models} models, {format_bytes(account.fetched_bytes)}"),
-        ("prefetched without a hit", f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}"),
+        (
+            "prefetched and removed without a hit",
+            f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}",
+        ),
     ]

@@ -85,7 +85,10 @@ def infer(
     named = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for name, tensor in named.items():
         if not isinstance(tensor, np.ndarray):
-            raise InvalidArgument(f"input {name!r} is a {type(tensor).__name__}, not an array of numpy")
+            which = f"input {name!r}" if name else "the input"
+            raise InvalidArgument(
+                f"{which} is of type {type(tensor).__name__}", advice="give a NumPy array, or a dict of them"
+            )
     messages, blobs = tensors_to_proto(named)
     began_s = clock.monotonic()
     error: NearsightError = DeadlineExceeded("no time was left to call a tier", advice="allow more time")

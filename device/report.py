@@ -30,7 +30,7 @@ def latency_split(recognition: Recognition) -> dict[str, float]:
         split[hop.tier] = own_ms
         round_trip_ms, caller = hop.next_tier_ms, hop.tier
     if below and round_trip_ms:
-        split[f"behind the {caller}, in vain"] = round_trip_ms
+        split[f"failed calls behind the {caller}"] = round_trip_ms
     return split
 
 

@@ -18,7 +18,7 @@ def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
     result = {"result cache": cache.result.state.why} if cache.result is not None else {}
     empty = {} if cache.size else {"why empty": _why_empty(cache, ranking.seen, standby)}
     return {
-        "cached objects": f"{cache.size} of {len(ranking)}, {ranking.seen} asked for",
+        "cached objects": f"{cache.size} of {len(ranking)}, {ranking.seen} requested",
         **empty,
         "hit ratio": f"{cache.hits / requests:.3f} of {requests} requests" if requests else "no request yet",
         **result,
@@ -27,7 +27,7 @@ def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
         "fetching": f"{supply.fetcher.in_flight} objects",
         "transitions": f"{markov.transitions} between objects, {markov.devices} devices",
         "prefetched": f"{count.entered} objects, {count.useful} useful, {count.wasted} wasted, "
-        f"predictions trusted at {cache.prefetch.trust:.2f}",
+        f"actual requests: {cache.prefetch.trust:.2f} of the predicted ones",
         "spare models": f"{len(library)}, {library.size_bytes / 2**20:.1f} MiB",
         "regret": cache.regret.report().why,
         "decision": decision.why if decision is not None else "none yet",

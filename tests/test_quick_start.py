@@ -40,7 +40,7 @@ def test_the_second_visitor_of_an_exhibit_is_answered_by_the_edge(
 
         def held() -> bool:
             facts = dict(ask_status([edge.endpoint], timeout_s=60)[0].details)
-            return facts.get("museum: cached objects", "").startswith("1 of 100, 1 asked for")
+            return facts.get("museum: cached objects", "").startswith("1 of 100, 1 requested")
 
         assert ask("0002_01.jpg") == ("0002", "cloud")
         wait_until(held, what="the exhibit in the cache")

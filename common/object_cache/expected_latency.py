@@ -51,8 +51,10 @@ def why_cache_is_empty(tier: str, offload: LatencyTerms, others: Iterable[Latenc
         return f"asking the {tier} {asking}, and the cache has no room for an object"
     hits = best.recall * best.cached_probability
     among = f"among {best.k} objects" if best.k > 1 else "of one object"
-    looking = f"a lookup {among} would first take {best.lookup_ms:.0f} ms and find {hits:.0%}"
-    return f"the {tier} is near: asking it {asking}; {looking}, so the cache is empty"
+    looking = f"a lookup {among} would first take {best.lookup_ms:.0f} ms"
+    return (
+        f"asking the {tier} {asking}; {looking} and recognise {hits:.0%} of the photos, so the cache is empty"
+    )
 
 
 @dataclass(frozen=True, slots=True)

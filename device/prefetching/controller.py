@@ -309,7 +309,10 @@ class PrefetchController:
             ("held", f"{state.held_models} models, {format_bytes(state.held_bytes)}"),
             ("lookups", f"{state.hits} hits of {state.lookups}"),
             ("fetched", f"{account.fetched_models} models, {format_bytes(account.fetched_bytes)}"),
-            ("wasted", f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}"),
+            (
+                "removed without a hit",
+                f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}",
+            ),
             ("miss latency", self._profiler.miss_why),
             ("next photo of the same object", f"{self._profiler.stays:.2f}"),
             ("lookup", f"x{self._profiler.correction:.2f} of the profile ({self._profiler.profile.origin})"),

@@ -253,7 +253,7 @@ class AvoidableLatency:
             return f"{self._prior_ms:.1f} ms, assumed"
         answers, whole = len(self._answers), sum(answer.avoidable for answer in self._answers)
         updated = [answer.tier_ms for answer in self._answers if answer.updated]
-        why = f"{self.median_ms:.1f} ms, median of {answers} answers; {whole} of them a hit would have saved"
+        why = f"{self.median_ms:.1f} ms, median of {answers} answers; a hit would have saved {whole} of them"
         return f"{why}; {len(updated)} at the {updated[0]:.1f} ms that the edge takes now" if updated else why
 
 

@@ -38,7 +38,7 @@ class SessionStage:
     def __init__(self, session: VideoSession) -> None:
         if session.manifest is None or not session.manifest.labels:
             raise InvalidArgument(
-                "the network of a stream has no labels, so it names nothing",
+                "the network of a stream needs labels, and this one has none",
                 advice="nearsight models add FILE --labels FILE, then VideoSession(NAME, repository=FOLDER)",
             )
         self._session, self.manifest = session, session.manifest

@@ -70,7 +70,7 @@ def test_the_reason_for_an_empty_cache_states_the_expected_times() -> None:
     offload = LatencyTerms(0, 2.0, 0.9, 0.0, 10.0, 12.0)
     others = [LatencyTerms(1, 8.0, 0.9, 0.2, 10.0, 16.2), LatencyTerms(50, 9.0, 0.9, 2 / 3, 10.0, 13.0)]
     assert why_cache_is_empty("cloud", offload, others) == (
-        "the cloud is near: asking it takes 12 ms; a lookup among 50 objects would first take 9 ms "
-        "and find 60%, so the cache is empty"
+        "asking the cloud takes 12 ms; a lookup among 50 objects would first take 9 ms "
+        "and recognise 60% of the photos, so the cache is empty"
     )
     assert "no room" in why_cache_is_empty("cloud", offload, [])

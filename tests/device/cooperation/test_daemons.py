@@ -130,7 +130,7 @@ def test_a_daemon_that_does_not_share_has_no_peers_to_report(scene: Scene) -> No
     daemon, metrics = scene.daemon("alone", PeerSettings())
     with pytest.raises(NotFound):
         scene.report(daemon)
-    assert dict(daemon.details())["devices nearby"] == "no cooperation"
+    assert dict(daemon.details())["devices nearby"] == "sharing is off"
     assert metrics.registry.get_sample_value("nearsight_device_peers") is None
 
 

@@ -34,7 +34,7 @@ def test_the_prior_stands_in_until_the_first_answer() -> None:
 def test_unknown_photos_count_only_with_the_time_of_the_edge() -> None:
     latency = after(*[(SLOW, QUICK, False)] * 10)
     assert latency.median_ms == QUICK
-    assert latency.why == "12.0 ms, median of 10 answers; 0 of them a hit would have saved"
+    assert latency.why == "12.0 ms, median of 10 answers; a hit would have saved 0 of them"
 
 
 def test_an_empty_edge_costs_the_full_latency_to_the_cloud() -> None:
@@ -85,7 +85,7 @@ def test_reports_take_the_place_of_a_crowded_start() -> None:
     latency = told(after(*[(CROWDED, CROWDED, True)] * 2), 20.0, 20.0)
     assert latency.median_ms == 20.0
     assert latency.why == (
-        "20.0 ms, median of 2 answers; 2 of them a hit would have saved; "
+        "20.0 ms, median of 2 answers; a hit would have saved 2 of them; "
         "2 at the 20.0 ms that the edge takes now"
     )
 

@@ -74,7 +74,7 @@ def test_only_known_photos_count_as_avoidable_misses(scene: Scene) -> None:
     holds(device, 5)
     for _ in range(2):
         device.recognize_blocking(photo(77))
-    told = " 3 answers; 1 of them a hit would have saved"
+    told = " 3 answers; a hit would have saved 1 of them"
     wait_until(lambda: told in _fact(device, "miss latency"), what="three answers")
 
 

@@ -146,5 +146,5 @@ def test_a_failing_network_is_reported_and_the_stream_continues(
 
 @pytest.mark.parametrize("manifest", [None, replace(MANIFEST, labels=())], ids=["a file", "no labels"])
 def test_a_network_without_labels_is_refused(recognizer: Recognizer, manifest: Manifest | None) -> None:
-    with pytest.raises(InvalidArgument, match="has no labels, so it names nothing"):
+    with pytest.raises(InvalidArgument, match="needs labels, and this one has none"):
         recognizer.stream(network=ScriptedSession(manifest))

@@ -29,7 +29,7 @@ class Edge:
         if held is None:
             return [("cloud", "reached")]
         return [
-            ("museum: cached objects", f"{held} of 400, 40 asked for"),
+            ("museum: cached objects", f"{held} of 400, 40 requested"),
             ("museum: fetching", f"{self._fetching} objects"),
             ("museum: decision", f"k={self._chosen}: 7.00 ms = 3.00 ms lookup + ..."),
         ]
