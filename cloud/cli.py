@@ -100,8 +100,8 @@ def run_cloud(
     help="Put a folder of images into a catalogue.\n\n"
     "The stem of a file is the object's id: mona-lisa.jpg; further views are mona-lisa__2.jpg and so on. An "
     "optional objects.csv (object_id,label and any columns) beside the images or one level up names the "
-    "objects. Images that cannot be used are reported and the rest goes in. Running it again takes only what "
-    "changed, so an interrupted run goes on where it was. A picture that is there under another id is "
+    "objects. Unusable images are reported and skipped. After a change or an interruption, run the command "
+    "again: unchanged objects are not trained again. A picture that the catalogue has under another id is "
     "refused."
 )
 def ingest(
@@ -289,7 +289,7 @@ def add_object(
     allow_similar: SimilarOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Add one object, or replace the one of the same id. A running cloud recognises it on return."""
+    """Add one object, or replace the one of the same id. A running cloud recognises it at once."""
     from nearsight.common.catalogue.training import NewObject, check_object
     from nearsight.common.recognition.images import read_image_file
 
@@ -319,7 +319,7 @@ def remove_objects(
     server_key: ServerKeyOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Remove objects. A running cloud no longer recognises them on return."""
+    """Remove objects. A running cloud stops recognising them at once."""
     from nearsight.common.errors import NotFound
 
     settings = _load(config, None, database)

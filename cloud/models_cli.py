@@ -36,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     help="Add, list, measure and remove the neural networks of a cloud.\n\n"
     "They are files in the format ONNX, in the folder that the cloud serves (its setting models.folder). A "
-    "running cloud takes changes over within a second, and edges fetch what they are asked for.",
+    "running cloud applies changes within a second. Edges fetch the networks that are requested from them.",
 )
 
 FolderOption = Annotated[

@@ -82,7 +82,7 @@ def build(
     if unknown := [name for name in chosen if name not in known]:
         raise InvalidArgument(
             f"there is no architecture {unknown[0]!r}",
-            advice=f"choose one of {', '.join(sorted(known))}; or a set",
+            advice=f"choose one of {', '.join(sorted(known))}; or a set: {', '.join(SETS)}",
         )
     _require_zoo(chosen)
     settings = models_settings(config, folder)
