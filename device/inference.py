@@ -85,9 +85,9 @@ def infer(
     named = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for name, tensor in named.items():
         if not isinstance(tensor, np.ndarray):
-            which = f"input {name!r}" if name else "the input"
             raise InvalidArgument(
-                f"{which} is of type {type(tensor).__name__}", advice="give a NumPy array, or a dict of them"
+                f"the input{f' {name!r}' if name else ''} is of type {type(tensor).__name__}",
+                advice="give a NumPy array, or a dict of them",
             )
     messages, blobs = tensors_to_proto(named)
     began_s = clock.monotonic()
