@@ -57,7 +57,11 @@ class Part:
 
 _METRICS: Sequence[tuple[str, str, Callable[[Part], float]]] = (
     ("bytes", "Memory of networks and recognition caches.", lambda part: part.used_bytes),
-    ("limit_bytes", "Limit of their memory; +Inf: no limit.", lambda part: part.limit_bytes),
+    (
+        "limit_bytes",
+        "Memory limit of networks and recognition caches; +Inf: no limit.",
+        lambda part: part.limit_bytes,
+    ),
     ("saved_ratio", "Time that this memory saves, in seconds per second.", lambda part: part.saved / 1e3),
 )
 
