@@ -15,6 +15,7 @@ The tree shows which side must act. Code that handles errors tests the class and
     │   ├── DeadlineExceeded         DEADLINE_EXCEEDED
     │   ├── Overloaded               OVERLOADED: the queue is full, or the request waited too long in it
     │   └── Unavailable              UNAVAILABLE: no connection, or it was lost during the request
+    │       └── DiskUnavailable        a database cannot be written: the disk is full, read-only or fails
     ├── Cancelled                    UNAVAILABLE: the caller ended the request by cancel() or close()
     ├── InternalError                INTERNAL: a bug of the peer; its log holds the details
     └── SetupError                   this machine or its files must change before a daemon can start
@@ -152,6 +153,15 @@ class Unavailable(PeerError):
     """False if no connection was made, so the peer did not receive the request."""
 
 
+class DiskUnavailable(Unavailable):
+    """A database cannot be written: its disk is full, read-only or fails.
+
+    A client of the daemon may retry. A command on this machine ends with the exit code of a `SetupError`.
+    """
+
+    exit_code = 5
+
+
 class Cancelled(NearsightError):
     """The caller ended the request: it cancelled it, or closed the client or server that handled it."""
 
@@ -215,7 +225,8 @@ EXIT_CODES = MappingProxyType(
         2: "wrong arguments, or no such file, catalogue or object",
         3: "the peer refused the key or the request, or does not have the expected key",
         4: "a peer is unreachable, overloaded, too late or not ready; trying again may help",
-        5: "this machine must change first: settings, a missing library, a port in use, a damaged file",
+        5: "this machine must change first: settings, a missing library, a port in use, a damaged file, "
+        "a full disk",
         6: "every photo was answered, one or more with: unknown (`nearsight recognize`)",
         INTERRUPTED: "interrupted with Ctrl-C",
         BROKEN_PIPE: "the reader of the output closed it",

@@ -25,7 +25,14 @@ from nearsight.common.database.files import (
     write_copy,
 )
 from nearsight.common.database.places import free_name, log_of
-from nearsight.common.errors import ConfigurationError, CorruptStore, NearsightError, Unavailable
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    DiskUnavailable,
+    NearsightError,
+    SetupError,
+    Unavailable,
+)
 
 
 class DatabaseFile:
@@ -149,7 +156,8 @@ class DatabaseFile:
             connection = open_to_write(self.path, self.form)
         except NearsightError as error:
             self.read_only = str(error)
-            raise Unavailable(f"changes are refused: {error.message}", advice=error.advice) from error
+            refused = DiskUnavailable if isinstance(error, DiskUnavailable | SetupError) else Unavailable
+            raise refused(f"changes are refused: {error.message}", advice=error.advice) from error
         self._connection.close()
         self._connection, self.read_only = connection, ""
         self._files = self._files_now()

@@ -21,6 +21,7 @@ from nearsight.common.database.places import beside, free_name, log_of, sync_fol
 from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
+    DiskUnavailable,
     ForeignStore,
     InvalidArgument,
     NotFound,
@@ -370,7 +371,7 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
                 raise Overloaded(text, advice=advice) from error
             case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
                 text, advice = f"cannot write {path}: {error}", "check the disk and its free space"
-                raise Unavailable(text, advice=advice) from error
+                raise DiskUnavailable(text, advice=advice) from error
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
                 text, advice = f"cannot open {path}: {error}", "check the path and its permissions"
                 raise ConfigurationError(text, advice=advice) from error

@@ -146,7 +146,7 @@ def test_a_cloud_starts_on_a_full_disk_and_accepts_changes_once_there_is_space(d
             assert "free space" in caught.value.advice
             place = ["--database", str(database)]
             assert main(["cloud", "objects", "list", *place]) == 0
-            assert main(["cloud", "objects", "remove", "p1", *place]) == 4
+            assert main(["cloud", "objects", "remove", "p1", *place]) == 5
         wait_until(lambda: not detail(client, "database problem"), what="room")
         client.add({"p2": [picture_jpeg(2)]})
     assert any("read-only" in line["event"] for line in logs)
