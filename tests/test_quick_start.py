@@ -11,7 +11,7 @@ from nearsight.common.operation.status import ask_status
 from support.daemon_process import daemon_process
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 README = Path(__file__).parents[1] / "README.md"
 
