@@ -40,7 +40,7 @@ from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.robustness import MUSEUM
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
+from nearsight.experiments.rig.tiers import CATALOGUE, START_TIMEOUT_S, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
 
 APPLICATIONS, BURST = 3, 40
@@ -405,7 +405,7 @@ class _Application:
         self._pipe = pipe
         self._stack = stack
         self._tally = Tally()
-        self.pid: int = answer_of(pipe, 10.0)
+        self.pid: int = answer_of(pipe, START_TIMEOUT_S)
 
     def send(self, photos: int) -> None:
         """Send this number of photos at once; 0 ends the application."""

@@ -8,8 +8,10 @@ them are ready.
 from __future__ import annotations
 
 import json
+import math
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -64,6 +66,9 @@ class Played:
     """Calibration of the link to the cloud: the requested shape, the measured shape, and the errors."""
     counters: Mapping[str, Any] = field(default_factory=dict)
     """Counters of that link from its start to its end."""
+    cloud_died_s: float | None = None
+    """Time of the cloud's end, from the start of the replay [s]; None: it was not killed. Devices start later than
+    the replay, so photos that they send this time after their own start were sent without a cloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,8 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         self._configurations = configurations
         self._on_stage = on_stage
         self._devices: dict[str, ProcessGroup] = {}
-        self._cloud_lives = True
+        self._begun_s = 0.0
+        self._cloud_died_s: float | None = None
         self._cpu_at_death: Mapping[str, float] = {}
         self.silence_s = session.timeout_s
         self.tally = Tally()
@@ -205,6 +211,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         self._on_stage("replay")
         # CPU times are read last here and first in `end`, because counting bytes takes time.
         self._before = _Spent(served, passed, {**self._running.cpu_s(), _DEVICES: 0.0})
+        self._begun_s = time.monotonic()
         if self._session.cloud_dies_after_s is not None:
             killing = threading.Timer(self._session.cloud_dies_after_s, self._kill_cloud)
             self._open.callback(killing.cancel)
@@ -212,10 +219,11 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
 
     def _kill_cloud(self) -> None:
         """Kill the cloud, after reading the CPU times until then."""
-        self._cloud_lives = False
+        self._cloud_died_s = math.inf  # from here on, its end is no fault
         self._cpu_at_death = self._running.cpu_s()
         self._on_stage("without the cloud")
         self._running.cloud.send_signal(signal.SIGKILL)
+        self._cloud_died_s = time.monotonic() - self._begun_s
 
     def end(self) -> None:
         """Read the counters."""
@@ -225,7 +233,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
     def check_tiers(self) -> None:
         """See `SessionSteps`."""
         for daemon in self._running.daemons:
-            if self._cloud_lives or daemon is not self._running.cloud:
+            if self._cloud_died_s is None or daemon is not self._running.cloud:
                 daemon.check_alive()
 
     def collect(self) -> tuple[Sequence[RequestRow], dict[str, Played]]:
@@ -248,7 +256,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         edge = running.edges.get(name)
         names = {"cloud": running.cloud.name, "link": running.link.process.name}
         names |= {"edge": edge.name} if edge is not None else {}
-        names |= {_DEVICES: _DEVICES} if self._cloud_lives else {}
+        names |= {_DEVICES: _DEVICES} if self._cloud_died_s is None else {}
         sent = after.served.get(name, {})
         up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
         folder = self._devices[name].folder
@@ -266,4 +274,5 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
             up_bytes=up_bytes,
             down_bytes=down_bytes,
             link=running.link.calibration,
+            cloud_died_s=self._cloud_died_s,
         )
