@@ -35,6 +35,8 @@ LOG_LINES = 3
 MARK = "nearsight-testbed"
 """Name of the file that marks a folder as safe to delete."""
 MOUNTS = "/proc/mounts"
+_REMOVAL_TIMEOUT_S = 60.0
+"""Timeout of the removal of a control group: processes that wait for a busy core end slowly."""
 _PR_SET_PDEATHSIG = 1
 _CHILDREN: dict[int, subprocess.Popen[str]] = {}
 """Running processes that this very process started. Only their parent can read their exit status."""
@@ -308,7 +310,7 @@ def limit(limits: Order) -> list[str]:
 
 def remove_group(group: str) -> None:
     """Kill the remaining processes of a control group and remove it."""
-    deadline_s = time.monotonic() + 5.0
+    deadline_s = time.monotonic() + _REMOVAL_TIMEOUT_S
     while os.path.isdir(group):
         for pid in read_text(os.path.join(group, "cgroup.procs")).split():
             with contextlib.suppress(ProcessLookupError):

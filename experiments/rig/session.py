@@ -67,8 +67,8 @@ class Played:
     counters: Mapping[str, Any] = field(default_factory=dict)
     """Counters of that link from its start to its end."""
     cloud_died_s: float | None = None
-    """Time of the cloud's end, from the start of the replay [s]; None: it was not killed. Devices start later than
-    the replay, so photos that they send this time after their own start were sent without a cloud."""
+    """Time of the cloud's end, from the start of the replay [s]; None: it was not killed. Devices start later
+    than the replay, so photos that they send this time after their own start were sent without a cloud."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``nearsight link`` as a person uses it: a daemon is reached through it, slower, until Ctrl-C."""
+"""``nearsight link``: clients reach a daemon through the link until Ctrl-C."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ from nearsight.common.rpc.server import RpcServer, ServerSettings
 from support.waiting import wait_until
 
 
-def test_a_daemon_is_asked_through_the_link_until_it_is_stopped(tmp_path: Path) -> None:
+def test_a_daemon_is_reached_through_the_link_until_it_is_stopped(tmp_path: Path) -> None:
     announced = tmp_path / "link.json"
     health = HealthService("cloud", "1", lambda: True)
     with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
@@ -25,10 +25,10 @@ def test_a_daemon_is_asked_through_the_link_until_it_is_stopped(tmp_path: Path) 
         )
         with process:
             try:
-                wait_until(announced.exists, what="the link", timeout_s=60)
+                wait_until(announced.exists, what="the link", timeout_s=100)
                 assert process.stderr is not None
                 endpoint, *words = process.stderr.readline().split()
-                (status,) = ask_status([endpoint], timeout_s=20.0)
+                (status,) = ask_status([endpoint], timeout_s=100.0)
             finally:
                 process.send_signal(signal.SIGINT)
     assert status.ready
@@ -37,6 +37,6 @@ def test_a_daemon_is_asked_through_the_link_until_it_is_stopped(tmp_path: Path) 
     assert process.returncode == 0
 
 
-def test_an_address_that_is_no_address_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_endpoint_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["link", "nowhere"]) == 5
     assert capsys.readouterr().err.startswith("error: not an endpoint: 'nowhere'; ")

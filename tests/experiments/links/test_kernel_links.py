@@ -1,4 +1,4 @@
-"""The kernel's part of links: what is asked of it where it can, and that a bucket really holds a rate."""
+"""The kernel's part of links: which queues the kernel has, and the commands that shape an interface."""
 
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
@@ -11,27 +11,27 @@ SHAPE = LinkShape(rtt_ms=30.0, up_mbps=10.0, down_mbps=20.0, loss_per_minute=1.0
 
 
 class Queues:
-    """A kernel that lacks some kinds of queues; remembers what it was told."""
+    """A kernel without some kinds of queues; records the commands."""
 
     def __init__(self, *lacking: str) -> None:
         self._lacking = lacking
-        self.told: list[dict[str, object]] = []
+        self.commands: list[dict[str, object]] = []
 
     def tc(self, command: str, kind: str = "", index: int = 0, **options: object) -> None:
         if command == "del":
-            if not self.told:
+            if not self.commands:
                 raise NetlinkError(2, "No such file or directory")
-            self.told.clear()
+            self.commands.clear()
         elif kind in self._lacking:
             raise NetlinkError(2, "No such file or directory")
         else:
-            self.told.append({"kind": kind, **options})
+            self.commands.append({"kind": kind, **options})
 
 
 @pytest.mark.parametrize(
     ("lacking", "found"), [((), FULL), (("netem",), RATES), (("tbf",), NONE), (("htb",), NONE)]
 )
-def test_a_kernel_is_asked_what_it_has(lacking: tuple[str, ...], found: Kernel) -> None:
+def test_the_queues_of_the_kernel_are_detected(lacking: tuple[str, ...], found: Kernel) -> None:
     assert detect_kernel(Queues(*lacking)) == found
 
 
@@ -43,7 +43,7 @@ def test_a_kernel_is_asked_what_it_has(lacking: tuple[str, ...], found: Kernel) 
         (NONE, UNSHAPED),
     ],
 )
-def test_kernel_and_process_together_are_the_link(kernel: Kernel, part: LinkShape) -> None:
+def test_the_parts_of_kernel_and_process_add_up_to_the_link(kernel: Kernel, part: LinkShape) -> None:
     assert kernel.part(SHAPE) == part
     rest = SHAPE.without(part)
     assert rest.rtt_ms + part.rtt_ms == SHAPE.rtt_ms
@@ -51,15 +51,15 @@ def test_kernel_and_process_together_are_the_link(kernel: Kernel, part: LinkShap
     assert rest.loss_per_minute == 1.0
 
 
-def test_a_jitter_leaves_the_delay_to_the_process() -> None:
+def test_with_jitter_the_process_delays() -> None:
     assert FULL.part(LinkShape(rtt_ms=30.0, jitter_ms=2.0)) == UNSHAPED
 
 
-def test_delay_and_rate_of_a_way_are_a_bucket_with_netem_in_it() -> None:
+def test_delay_and_rate_of_a_direction_are_netem_in_a_token_bucket() -> None:
     queues = Queues()
     shape_interface(queues, 2, [OneWay("10.0.0.1", 0.0, 0.0), OneWay("10.0.0.2", 14.5, 10.0)])
-    assert [one["kind"] for one in queues.told] == ["htb", "htb", "u32", "htb", "u32", "tbf", "netem"]
-    *_, filtered, bucket, delayed = queues.told
+    assert [one["kind"] for one in queues.commands] == ["htb", "htb", "u32", "htb", "u32", "tbf", "netem"]
+    *_, filtered, bucket, delayed = queues.commands
     assert (filtered["keys"], filtered["target"]) == (["0x0a000002/0xffffffff+16"], 0x10011)
     place = {"parent": 0x10011, "handle": 0x110000, "limit": 4194304}
     assert bucket == {"kind": "tbf", "rate": "10455801bit", "burst": 5227, **place}

@@ -1,4 +1,4 @@
-"""Laws of the link's schedule, on a clock of their own."""
+"""Laws of the link's schedule, in virtual time."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_no_chunk_leaves_before_its_serialisation_and_the_delay(
 
 
 @given(chunks, delays, rates, jitters)
-def test_chunks_keep_their_order_whatever_the_jitter(
+def test_chunks_keep_their_order_with_any_jitter(
     arrivals: list[tuple[int, float]], delay_s: float, rate_mbps: float, jitter_s: float
 ) -> None:
     exits = [exit_s for _, _, exit_s in schedule(arrivals, delay_s, rate_mbps, jitter_s)]
@@ -77,24 +77,24 @@ def test_a_rate_of_zero_means_unlimited(arrivals: list[tuple[int, float]], delay
         assert exit_s == pytest.approx(now_s + delay_s)
 
 
-def test_a_busy_port_makes_the_next_chunk_wait() -> None:
+def test_a_chunk_waits_for_the_serialisation_of_the_one_before() -> None:
     passed = schedule([(15_000, 0.0), (15_000, 0.0)], 0.015, 15.0)  # 8 ms each
     assert [exit_s for _, _, exit_s in passed] == pytest.approx([0.023, 0.031])
 
 
-def test_jitter_spreads_the_delay_by_its_standard_deviation() -> None:
+def test_jitter_is_the_standard_deviation_of_the_delay() -> None:
     spread_out = [(1, 1.0)] * 2000  # a second apart: order never interferes
     delays_s = [exit_s - now_s for now_s, _, exit_s in schedule(spread_out, 0.1, 0.0, jitter_s=0.01)]
     assert np.std(delays_s) == pytest.approx(0.01, rel=0.1)
 
 
 @pytest.mark.parametrize("wrong", [{"rtt_ms": -1}, {"up_mbps": math.inf}, {"down_mbps": math.nan}])
-def test_an_impossible_shape_is_refused(wrong: dict[str, float]) -> None:
+def test_an_invalid_shape_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         LinkShape(**wrong)
 
 
-def test_a_reshaped_link_delays_what_comes_next_and_lets_nothing_overtake() -> None:
+def test_a_new_shape_applies_to_later_chunks_and_keeps_the_order() -> None:
     link = LinkDirection(0.1, 0, 0.0, np.random.default_rng(1))
     slow = link.admit(1000, 0.0)
     link.reshape(0.01, 0, 0.0)

@@ -1,3 +1,5 @@
+"""Hosts as network namespaces on one switch."""
+
 import os
 import socket
 import subprocess
@@ -32,7 +34,7 @@ def receiver(node: Namespace, port: int = 7400) -> socket.socket:
     with entered(node):
         listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     listening.bind(("", port))
-    listening.settimeout(30.0)
+    listening.settimeout(100.0)
     return listening
 
 
@@ -67,7 +69,7 @@ def test_the_machine_itself_is_not_on_the_network(network: FaultyNetwork) -> Non
         outside.bind((network.nodes[0].address, 0))
 
 
-def test_groups_hear_only_themselves_until_the_split_is_mended(network: FaultyNetwork) -> None:
+def test_broadcasts_reach_only_the_own_group_until_a_split_is_repaired(network: FaultyNetwork) -> None:
     a, b, c = network.nodes
     with receiver(b) as at_b, receiver(c) as at_c:
         network.split([a, b], [c])
@@ -78,7 +80,7 @@ def test_groups_hear_only_themselves_until_the_split_is_mended(network: FaultyNe
         assert at_c.recv(100) == b"mended"
 
 
-def test_a_host_that_is_cut_off_hears_nothing(network: FaultyNetwork) -> None:
+def test_broadcasts_do_not_reach_a_disconnected_host(network: FaultyNetwork) -> None:
     a, b, c = network.nodes
     with receiver(b) as at_b, receiver(c) as at_c:
         network.cut([b])
@@ -97,7 +99,7 @@ def test_a_host_gets_another_address(network: FaultyNetwork) -> None:
         assert listening.recvfrom(100)[1][0] == "10.77.0.4"
 
 
-def test_rates_hold_in_both_directions() -> None:
+def test_the_lower_rate_of_sender_and_receiver_is_not_exceeded() -> None:
     size_bytes = 1_000_000
     with NamespaceNetwork(2, rate=Rate(up_mbps=20, down_mbps=40)) as network:
         a, b = network.nodes
@@ -114,10 +116,10 @@ def test_rates_hold_in_both_directions() -> None:
                 left -= len(receiving.recv(65_536))
             mbps = size_bytes * 8 / (time.monotonic() - start_s) / 1e6
             sending.join()
-    assert mbps < 24  # how much slower is up to the machine
+    assert mbps < 24  # a busy machine may be slower
 
 
-def test_a_network_that_failed_leaves_nothing_behind() -> None:
+def test_the_namespaces_are_removed_if_the_block_fails() -> None:
     with pytest.raises(ZeroDivisionError), NamespaceNetwork(2) as network:
         ours = {node.name for node in network.nodes}
         assert ours <= names()
@@ -125,7 +127,7 @@ def test_a_network_that_failed_leaves_nothing_behind() -> None:
     assert not ours & names()
 
 
-def test_processes_that_were_left_on_a_host_are_ended() -> None:
+def test_remaining_processes_on_a_host_are_ended() -> None:
     command = [sys.executable, "-S", "-c", "input('in\\n')"]
     with NamespaceNetwork(1) as network:
         left = subprocess.Popen(
@@ -133,11 +135,11 @@ def test_processes_that_were_left_on_a_host_are_ended() -> None:
         )
         assert left.stdout is not None
         assert left.stdout.readline() == b"in\n"
-    assert left.wait(10) < 0
+    assert left.wait(100) < 0
     left.communicate()
 
 
-def test_the_namespaces_of_a_killed_run_are_removed_and_those_of_a_living_one_stay() -> None:
+def test_the_namespaces_of_killed_runs_are_removed_and_those_of_running_ones_stay() -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
     leftover = f"nearsight-{dead.pid}-12345-1-hub"
@@ -151,7 +153,7 @@ def test_the_namespaces_of_a_killed_run_are_removed_and_those_of_a_living_one_st
     assert not {leftover, reused_id} & left
 
 
-def test_a_machine_that_does_not_allow_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_missing_namespaces_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     namespaces.unavailable_reason.cache_clear()
     try:
@@ -160,7 +162,7 @@ def test_a_machine_that_does_not_allow_it_says_why(monkeypatch: pytest.MonkeyPat
         namespaces.unavailable_reason.cache_clear()
 
 
-def test_neighbours_are_known_for_good_so_that_crowds_fit_into_the_kernels_table(
+def test_addresses_of_neighbours_are_permanent_so_that_the_kernel_drops_none_of_many(
     network: FaultyNetwork,
 ) -> None:
     first = network.nodes[0]

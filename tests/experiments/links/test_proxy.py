@@ -1,4 +1,4 @@
-"""The proxy over real loopback sockets: what passes, and what the two sides see of each other's end."""
+"""The proxy on real loopback sockets: bytes pass, and each side sees how the other one ends."""
 
 import asyncio
 import socket
@@ -15,11 +15,12 @@ from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.proxy import BUFFER_BYTES, ShapingProxy
 from support.waiting import wait_until
 
+TIMEOUT_S = 100.0
 FAST = LinkShape(rtt_ms=4, jitter_ms=0.5, up_mbps=400, down_mbps=400)
 
 
 class EchoServer:
-    """Echoes every connection; knows which are open."""
+    """Echoes what it receives on every connection."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -64,7 +65,7 @@ def proxy_to(port: int, shape: LinkShape = FAST) -> ShapingProxy:
 
 
 def connect(proxy: ShapingProxy) -> socket.socket:
-    return socket.create_connection(proxy.address, timeout=10)
+    return socket.create_connection(proxy.address, timeout=TIMEOUT_S)
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
@@ -96,7 +97,7 @@ def test_several_connections_share_the_link_without_mixing(echo: EchoServer) -> 
             client.close()
 
 
-def test_a_refusing_server_closes_the_client_at_once() -> None:
+def test_a_refused_connection_to_the_server_closes_the_client() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with proxy_to(port) as proxy:
@@ -107,7 +108,7 @@ def test_a_refusing_server_closes_the_client_at_once() -> None:
         wait_until(lambda: proxy.refused == 1, what="counting the refusal")
 
 
-def test_a_server_that_goes_away_closes_the_client_after_its_last_bytes(echo: EchoServer) -> None:
+def test_the_end_of_the_server_reaches_the_client_after_its_last_bytes(echo: EchoServer) -> None:
     with proxy_to(echo.port) as proxy, connect(proxy) as client:
         client.sendall(b"last words")
         assert receive(client, 10) == b"last words"
@@ -117,7 +118,7 @@ def test_a_server_that_goes_away_closes_the_client_after_its_last_bytes(echo: Ec
         assert client.recv(1) == b""
 
 
-def test_a_client_that_goes_away_closes_the_server_side(echo: EchoServer) -> None:
+def test_the_end_of_the_client_reaches_the_server(echo: EchoServer) -> None:
     with proxy_to(echo.port) as proxy:
         with connect(proxy) as client:
             client.sendall(b"x")
@@ -142,18 +143,15 @@ def test_a_cut_resets_all_connections_and_new_ones_work(echo: EchoServer) -> Non
             assert receive(client, 1) == b"y"
 
 
-def test_an_open_connection_feels_another_shape(echo: EchoServer) -> None:
-    with (
-        ShapingProxy(("127.0.0.1", echo.port), FAST, rng=np.random.default_rng(1)) as proxy,
-        socket.create_connection(proxy.address, timeout=5) as client,
-    ):
+def test_a_new_shape_applies_to_open_connections(echo: EchoServer) -> None:
+    with proxy_to(echo.port) as proxy, connect(proxy) as client:
         client.sendall(b"x")
-        assert client.recv(1) == b"x"
+        assert receive(client, 1) == b"x"
         proxy.reshape(LinkShape(rtt_ms=200))
         started_s = time.monotonic()
         client.sendall(b"y")
-        assert client.recv(1) == b"y"
-        assert time.monotonic() - started_s >= 0.19
+        assert receive(client, 1) == b"y"
+        assert time.monotonic() - started_s >= 0.19  # a busy machine may be slower
 
 
 @pytest.mark.parametrize("steps", range(5))
@@ -173,39 +171,38 @@ def test_a_connection_that_ends_while_the_proxy_stops_is_no_error(
         proxy._thread.join()
 
 
-def test_connections_are_lost_at_the_asked_rate(echo: EchoServer) -> None:
+def test_connections_are_lost_at_the_requested_rate(echo: EchoServer) -> None:
     shape = LinkShape(loss_per_minute=60_000)  # one millisecond each
     with proxy_to(echo.port, shape) as proxy:
-        # It may be lost before this thread knows that it was connected.
+        # The connection may be lost before this thread sees that it is established.
         with pytest.raises(ConnectionResetError), connect(proxy) as client:
             client.recv(1)
         wait_until(lambda: proxy.lost == 1, what="counting")
 
 
-def test_a_receiver_that_does_not_read_stops_the_sender(echo: EchoServer) -> None:
+def test_the_sender_is_blocked_while_the_receiver_does_not_read(echo: EchoServer) -> None:
     with (
-        socket.create_server(("127.0.0.1", 0)) as deaf,
-        proxy_to(deaf.getsockname()[1]) as proxy,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        proxy_to(listener.getsockname()[1]) as proxy,
         connect(proxy) as client,
-        deaf.accept()[0] as server,
+        listener.accept()[0] as server,
     ):
         client.settimeout(0.3)
         sent = 0
         with pytest.raises(TimeoutError):
             while sent < 100 * BUFFER_BYTES:
                 sent += client.send(bytes(65536))
-        assert len(receive(server, sent)) == sent  # held back, not lost
+        assert len(receive(server, sent)) == sent  # delayed, not lost
 
 
-def test_a_taken_port_is_one_clear_error(echo: EchoServer) -> None:
-    proxy = ShapingProxy(
-        ("127.0.0.1", 1), FAST, rng=np.random.default_rng(1), listen=("127.0.0.1", echo.port)
-    )
+def test_a_port_in_use_is_refused(echo: EchoServer) -> None:
+    taken = ("127.0.0.1", echo.port)
+    proxy = ShapingProxy(("127.0.0.1", 1), FAST, rng=np.random.default_rng(1), listen=taken)
     with pytest.raises(AddressInUse, match="port 0"):
         proxy.start()
 
 
-def test_zeromq_with_curve_passes_and_recovers_from_a_cut() -> None:
+def test_zeromq_with_curve_passes_and_reconnects_after_a_cut() -> None:
     context = zmq.Context()
     server_public, server_secret = zmq.curve_keypair()
     public, secret = zmq.curve_keypair()
@@ -219,9 +216,9 @@ def test_zeromq_with_curve_passes_and_recovers_from_a_cut() -> None:
             client.connect(f"tcp://127.0.0.1:{proxy.address[1]}")
             for body in (b"before", b"after"):
                 client.send(body * 10_000)
-                assert server.poll(10_000)
+                assert server.poll(int(1000 * TIMEOUT_S))
                 server.send_multipart(server.recv_multipart())
-                assert client.poll(10_000)
+                assert client.poll(int(1000 * TIMEOUT_S))
                 assert client.recv() == body * 10_000
                 proxy.cut()
                 wait_until(lambda: proxy.lost >= 1, what="the cut")

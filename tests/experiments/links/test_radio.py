@@ -15,7 +15,7 @@ FRAME = bytes(1000)
 
 
 def carry(channel: RadioChannel) -> list[Delivery]:
-    """Everything that is under way."""
+    """All deliveries of the frames sent so far."""
     arrived: list[Delivery] = []
     while channel.next_s() < math.inf:
         arrived += channel.advance(channel.next_s())
@@ -28,17 +28,19 @@ def test_airtime_is_that_of_the_standard() -> None:
     assert airtime_s(14, 6.0) == pytest.approx((20 + 6 * 4 + 6) * 1e-6)
 
 
-def test_a_frame_takes_the_channel_twice_and_pays_for_waits_and_acknowledgements() -> None:
+def test_a_frame_occupies_the_channel_twice_with_waits_and_acknowledgements() -> None:
     channel = RadioChannel(CLEAR, 2, random.Random(1))
     channel.send(0, 1, FRAME, 0.0)
     (delivery,) = carry(channel)
     once_s = airtime_s(1022, 54.0) + airtime_s(14, 6.0) + 38e-6
     assert (delivery.stations, delivery.frame) == ((1,), FRAME)
-    assert 2 * once_s <= delivery.at_s < 2 * once_s + 16 * 9e-6, "the access point draws lots, too"
+    assert 2 * once_s <= delivery.at_s < 2 * once_s + 16 * 9e-6, (
+        "the access point waits a random time as well"
+    )
     assert channel.busy_s == pytest.approx(delivery.at_s)
 
 
-def test_who_sends_keeps_all_others_waiting() -> None:
+def test_all_stations_share_the_airtime() -> None:
     alone = RadioChannel(CLEAR, 20, random.Random(1))
     alone.send(0, 1, FRAME, 0.0)
     (single,) = carry(alone)
@@ -59,7 +61,7 @@ def test_frames_of_one_station_stay_in_order() -> None:
     assert [each.frame for each in carry(channel) if each.frame != b"other"] == frames
 
 
-def test_failed_attempts_cost_time_and_lose_nothing() -> None:
+def test_failed_attempts_are_repeated_and_take_airtime() -> None:
     clear, noisy = (
         RadioChannel(RadioSettings(error_rate=rate, queue_ms=1e6), 2, random.Random(3)) for rate in (0.0, 0.5)
     )
@@ -72,7 +74,7 @@ def test_failed_attempts_cost_time_and_lose_nothing() -> None:
     assert noisy.busy_s > 1.9 * clear.busy_s
 
 
-def test_the_share_that_is_lost_counts_both_hops() -> None:
+def test_the_share_of_lost_frames_is_that_of_both_hops_together() -> None:
     channel = RadioChannel(RadioSettings(queue_ms=1e9), 2, random.Random(4))
     channel.set_loss(0.2)
     for _ in range(5000):
@@ -81,7 +83,7 @@ def test_the_share_that_is_lost_counts_both_hops() -> None:
     assert channel.lost == pytest.approx(1000, rel=0.1)
 
 
-def test_a_broadcast_reaches_each_of_the_others_or_not_by_itself() -> None:
+def test_each_receiver_of_a_broadcast_loses_it_independently() -> None:
     channel = RadioChannel(RadioSettings(error_rate=0.1, queue_ms=1e9), 11, random.Random(5))
     for _ in range(300):
         channel.send(3, None, b"beacon", 0.0)
@@ -91,7 +93,7 @@ def test_a_broadcast_reaches_each_of_the_others_or_not_by_itself() -> None:
     assert len({delivery.stations for delivery in arrived}) > 50
 
 
-def test_what_waits_for_too_long_is_lost() -> None:
+def test_frames_that_wait_too_long_are_lost() -> None:
     channel = RadioChannel(CLEAR, 2, random.Random(6))
     for _ in range(5000):
         channel.send(0, 1, FRAME, 0.0)
@@ -119,6 +121,6 @@ def test_every_frame_arrives_once_or_is_lost(offers: list[tuple[int, int, float]
     "wrong",
     [{"rate_mbps": 0.0}, {"basic_rate_mbps": 60.0}, {"error_rate": 1.0}, {"loss": -0.1}, {"retries": -1}],
 )
-def test_a_channel_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         RadioSettings(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Our RPC over a shaped link: transparent with CURVE; typed outcomes when the link or the server goes."""
+"""RPC over a shaped link, also with CURVE; typed errors after the loss of the link or the server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +38,7 @@ def channel_through(proxy: ShapingProxy, security: ClientSecurity | None = None)
     return Channel(f"tcp://127.0.0.1:{proxy.address[1]}", client_id="device", security=security)
 
 
-def echo(channel: Channel, size_bytes: int = 50_000, timeout_s: float = 10.0) -> bool:
+def echo(channel: Channel, size_bytes: int = 50_000, timeout_s: float = 100.0) -> bool:
     blob = np.random.default_rng(2).bytes(size_bytes)
     stub = Stub(channel, ECHO)
     reply = stub.echo(EchoRequest(text="x"), timeout_s=timeout_s, blobs=[blob])
@@ -63,22 +63,24 @@ def test_encrypted_calls_pass_unchanged(tmp_path: Path) -> None:
             assert echo(channel)
 
 
-def test_a_lost_link_ends_calls_with_an_answer_or_a_typed_error_and_heals(server: RpcServer) -> None:
+def test_calls_over_a_lost_link_end_with_an_answer_or_a_typed_error_and_later_ones_succeed(
+    server: RpcServer,
+) -> None:
     slow = LinkShape(rtt_ms=40.0, up_mbps=5.0, down_mbps=5.0)
     with link_to(server, slow) as proxy, channel_through(proxy) as channel:
         assert echo(channel, 1000)
         stub = Stub(channel, ECHO)
         calls = [stub.echo.future(EchoRequest(), timeout_s=3.0, blobs=[bytes(100_000)]) for _ in range(4)]
-        wait_until(lambda: proxy.counters["up"].bytes > 20_000, what="bytes under way")
+        wait_until(lambda: proxy.counters["up"].bytes > 20_000, what="bytes in transit")
         proxy.cut()
         for call in calls:
-            error = call.exception(timeout=5.0)
+            error = call.exception(timeout=100.0)
             assert error is None or isinstance(error, PeerError)
         assert echo(channel, 1000)
         assert proxy.lost >= 1
 
 
-def test_a_server_that_is_gone_is_unavailable_through_the_link_too(server: RpcServer) -> None:
+def test_calls_to_a_stopped_server_fail_through_the_link(server: RpcServer) -> None:
     with link_to(server) as proxy, channel_through(proxy) as channel:
         assert echo(channel)
         server.stop(0.1)

@@ -1,4 +1,4 @@
-"""The agent of a node: daemons that outlive it, found again by any later call, and nothing left behind."""
+"""The agent of a node: its daemons continue to run after it ended, and later calls find and stop them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,19 @@ from nearsight.experiments.testbed.nodes import AGENT
 from support.testbeds import group_of, own_id
 from support.waiting import wait_until
 
-# All end by themselves: they outlive whoever started them, also tests that were killed.
-SLEEPS = "import signal; signal.alarm(60); signal.pause()"
+# All end by themselves, because they continue to run after a killed test.
+SLEEPS = "import signal; signal.alarm(300); signal.pause()"
 ANNOUNCES = """
 import pathlib, signal, sys
-signal.alarm(60)
+signal.alarm(300)
 pathlib.Path(sys.argv[1]).write_text('{"endpoint": "tcp://here:1"}')
 signal.pause()
 """
 STUBBORN = """
 import pathlib, signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.alarm(60)
-child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.alarm(60); signal.pause()"])
+signal.alarm(300)
+child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.alarm(300); signal.pause()"])
 pathlib.Path(sys.argv[1]).write_text('{"child": %d}' % child.pid)
 while True:
     signal.pause()
@@ -41,10 +42,11 @@ WORKS = """
 import pathlib, signal, sys, time
 while time.process_time() < 0.2:
     pass
-signal.alarm(60)
+signal.alarm(300)
 pathlib.Path(sys.argv[1]).write_text('{"done": true}')
 signal.pause()
 """
+BURNS = "import signal; signal.alarm(300)\nwhile True: pass"
 
 
 class Calls:
@@ -58,7 +60,6 @@ class Calls:
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
         )
         answer = json.loads(done.stdout)
         return answer.get("answer", answer)
@@ -79,70 +80,70 @@ def gone(pid: int) -> bool:
     return agent.started(pid) is None
 
 
-def test_a_daemon_outlives_the_agent_and_is_found_by_the_next_call(call: Calls) -> None:
+def test_a_daemon_runs_on_after_the_agent_ended_and_the_next_call_finds_it(call: Calls) -> None:
     pid = call.start("edge", ANNOUNCES)
-    state = call("wait", name="edge", timeout_s=20.0)
+    state = call("wait", name="edge", timeout_s=100.0)
     assert state["running"]
     assert state["pid"] == pid
     assert state["announced"] == {"endpoint": "tcp://here:1"}
     assert os.getsid(pid) == pid
-    assert call("stop") == {"stopped": 1, "killed": 0}
+    assert call("stop", grace_s=100.0) == {"stopped": 1, "killed": 0}
     assert gone(pid)
     assert call("state") == {}
 
 
-def test_a_daemon_that_ignores_the_request_is_killed_with_its_children(call: Calls) -> None:
+def test_a_daemon_that_ignores_sigterm_is_killed_with_its_children(call: Calls) -> None:
     pid = call.start("edge", STUBBORN)
-    child = call("wait", name="edge", timeout_s=20.0)["announced"]["child"]
+    child = call("wait", name="edge", timeout_s=100.0)["announced"]["child"]
     assert call("stop", grace_s=0.2)["killed"] == 1
     assert gone(pid)
     wait_until(lambda: gone(child), what="end of the child")
 
 
-def test_a_daemon_that_ended_shows_its_last_words(call: Calls) -> None:
+def test_the_state_of_an_ended_daemon_has_the_last_line_of_its_log(call: Calls) -> None:
     call.start("cloud", "import sys; print('loading'); sys.exit('error: no such catalogue')")
-    state = call("wait", name="cloud", timeout_s=20.0)
+    state = call("wait", name="cloud", timeout_s=100.0)
     assert not state["running"]
     assert state["log"] == "error: no such catalogue"
 
 
-def test_a_process_that_took_over_the_id_is_left_alone(call: Calls, tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as stranger:
-        record = {"pid": stranger.pid, "started": 1, "groups": []}
+def test_another_process_that_reuses_the_process_id_is_not_stopped(call: Calls, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as other:
+        record = {"pid": other.pid, "started": 1, "groups": []}
         (tmp_path / "edge.run").write_text(json.dumps(record))
         assert not call("state")["edge"]["running"]
         assert call("stop")["stopped"] == 0
-        assert stranger.poll() is None
-        stranger.send_signal(signal.SIGKILL)
+        assert other.poll() is None
+        other.send_signal(signal.SIGKILL)
 
 
-def test_a_system_that_does_not_tell_when_processes_started_has_no_strangers_stopped(call: Calls) -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as stranger:
-        with pytest.MonkeyPatch.context() as elsewhere:
-            elsewhere.setattr(agent, "stat_fields", lambda _pid: [])
-            assert not agent.alive({"pid": stranger.pid, "started": None})
-        stranger.kill()
+def test_no_process_is_stopped_on_systems_without_start_times_of_processes(call: Calls) -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as other:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(agent, "stat_fields", lambda _pid: [])
+            assert not agent.alive({"pid": other.pid, "started": None})
+        other.kill()
 
 
-def test_a_program_that_is_missing_is_one_line(call: Calls) -> None:
+def test_a_missing_program_is_an_error_with_its_name(call: Calls) -> None:
     answer = call("start", name="edge", command=["/no/such/program"])
     assert "edge cannot be started: FileNotFoundError" in answer["error"]
     assert call("state") == {}
 
 
-def test_the_same_name_runs_once(call: Calls) -> None:
+def test_a_second_daemon_of_the_same_name_is_refused(call: Calls) -> None:
     pid = call.start("edge", SLEEPS)
     answer = call("start", name="edge", command=["true"])
     assert answer["error"] == f"edge is already running, as process {pid}"
 
 
-def test_a_waiting_daemon_gets_its_line(call: Calls) -> None:
+def test_a_daemon_reads_lines_that_are_written_to_it(call: Calls) -> None:
     call.start("phone", "import sys; print('got', sys.stdin.readline())", input=True)
     call("write_line", name="phone", line="go")
-    assert call("wait", name="phone", timeout_s=20.0, until="ended")["log"] == "got go"
+    assert call("wait", name="phone", timeout_s=100.0, until="ended")["log"] == "got go"
 
 
-def test_a_folder_that_is_not_of_a_testbed_is_never_deleted(call: Calls, tmp_path: Path) -> None:
+def test_only_folders_with_the_mark_of_a_testbed_are_deleted(call: Calls, tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     call("clear", folder_too=True)
     assert (tmp_path / "precious").exists()
@@ -151,7 +152,7 @@ def test_a_folder_that_is_not_of_a_testbed_is_never_deleted(call: Calls, tmp_pat
     assert not tmp_path.exists()
 
 
-def test_what_a_node_lacks_is_listed(call: Calls) -> None:
+def test_missing_requirements_of_a_node_are_listed(call: Calls) -> None:
     facts = call("check", disk_mb=10**12)
     assert len(facts["missing"]) == 1
     assert "MB of disk" in facts["missing"][0]
@@ -159,17 +160,18 @@ def test_what_a_node_lacks_is_listed(call: Calls) -> None:
 
 @pytest.mark.system
 @pytest.mark.needs("cgroups")
-def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
+def test_a_daemon_exceeds_its_limits_of_cpu_and_memory_at_no_time(call: Calls) -> None:
     group = group_of(own_id())
     limits = {"group": group, "cpu_us": cpu_time(0.2), "memory_bytes": 100 * 2**20}
     try:
-        pid = call.start("burns", "import signal; signal.alarm(60)\nwhile True: pass", limits=limits)
-        process = psutil.Process(pid)
-        process.cpu_percent()
-        share = process.cpu_percent(interval=1.0) / 100
-        assert 0 < share < 0.35
+        process = psutil.Process(call.start("burns", BURNS, limits=limits))
+        # The clock is read before the first and after the last CPU time: a delay between them is no error.
+        began_s, before_s = time.monotonic(), process.cpu_times().user
+        wait_until(lambda: process.cpu_times().user - before_s >= 0.2, what="0.2 s of work")
+        used_s, lasted_s = process.cpu_times().user - before_s, time.monotonic() - began_s
+        assert used_s < 0.3 * lasted_s
         call.start("greedy", f"held = bytearray(300 * 2**20)\n{SLEEPS}", limits=limits)
-        state = call("wait", name="greedy", timeout_s=30.0, until="ended")
+        state = call("wait", name="greedy", timeout_s=100.0, until="ended")
         assert not state["running"]
     finally:
         call("stop", grace_s=0.0)
@@ -179,15 +181,17 @@ def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
 
 @pytest.mark.system
 @pytest.mark.needs("cgroups")
-def test_work_of_200_ms_on_half_a_core_is_held_up_again_and_again(call: Calls) -> None:
+def test_a_part_of_a_core_is_given_in_short_slices(call: Calls) -> None:
     group = group_of(own_id())
     try:
         call.start("works", WORKS, limits={"group": group, "cpu_us": cpu_time(0.5), "memory_bytes": 0})
-        call("wait", name="works", timeout_s=30.0)
+        call("wait", name="works", timeout_s=100.0)
         counters = dict(
             line.split() for line in (Path(agent.groups_of(group)[0]) / "cpu.stat").read_text().splitlines()
         )
-        assert int(counters["nr_throttled"]) > 20, "with 25 of every 50 ms it would be 8 times"
+        assert int(counters["nr_throttled"]) > 20, (
+            "200 ms of work in slices of 1 ms; with slices of 25 ms it would be 8 times"
+        )
     finally:
         call("stop", grace_s=0.0)
         call("clear", group=group)
@@ -201,7 +205,7 @@ def test_work_of_200_ms_on_half_a_core_is_held_up_again_and_again(call: Calls) -
         ("tmpfs / tmpfs rw 0 0\n", 0, 0),
     ],
 )
-def test_both_versions_of_cgroups_are_told_apart(
+def test_both_versions_of_cgroups_are_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounts: str, version: int, folders: int
 ) -> None:
     for name in ("cpu", "memory"):

@@ -1,4 +1,4 @@
-"""Measurements on a disturbed machine are repeated, and refused in the end."""
+"""Measurements on a disturbed machine are repeated, up to a limit."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ def _paces(*values: float) -> Callable[[], float]:
         (Conditions(5.0, 5.0, 0.3, ("ffmpeg 7",)), "30 % of the cores (ffmpeg 7)"),
     ],
 )
-def test_what_counts_as_a_disturbance(conditions: Conditions, reason: str) -> None:
+def test_slower_cores_and_other_processes_are_disturbances(conditions: Conditions, reason: str) -> None:
     found = conditions.disturbance(best_ms=5.0)
     assert (reason in found) if reason else not found
 
 
-def test_a_result_of_a_calm_machine_is_taken_at_once() -> None:
+def test_an_undisturbed_result_is_returned_with_its_conditions() -> None:
     watch = Watch(pace=_paces(5.0, 5.0, 5.1))
     result, conditions = watch.undisturbed("work", lambda: "done")
     assert result == "done"
     assert conditions.pace_ms == pytest.approx(5.05)
 
 
-def test_what_was_disturbed_is_measured_again() -> None:
+def test_a_disturbed_measurement_is_repeated() -> None:
     watch = Watch(pace=_paces(5.0, 5.0, 9.0, 5.0, 5.0))
     results = iter(["disturbed", "good"])
     assert watch.undisturbed("work", lambda: next(results))[0] == "good"
 
 
-def test_a_result_that_is_objected_to_is_measured_again() -> None:
+def test_a_measurement_with_an_unacceptable_result_is_repeated() -> None:
     watch = Watch(pace=lambda: 5.0)
     results = iter([400.0, 3.0])
     late, _ = watch.undisturbed("work", lambda: next(results), lambda ms: "late" if ms > 30 else "")
     assert late == 3.0
 
 
-def test_a_machine_that_stays_disturbed_gives_no_result_but_a_reason() -> None:
+def test_the_error_after_the_last_try_has_the_reason() -> None:
     watch = Watch(tries=2, pace=lambda: 5.0)
     with pytest.raises(Unavailable, match=r"work was disturbed 2 times, the last time: photos were late"):
         watch.undisturbed("work", lambda: None, lambda _: "photos were late")
 
 
-def test_a_machine_that_was_slow_from_the_start_is_found_out_when_it_gets_faster() -> None:
+def test_a_measurement_is_repeated_if_the_machine_became_faster() -> None:
     watch = Watch(pace=_paces(9.0, 9.0, 9.0, 5.0, 9.0, 5.0, 5.0))
     watch.undisturbed("first", lambda: None)
     watch.undisturbed("second", lambda: None)
     assert watch.best_ms == 5.0
 
 
-def test_the_pace_is_the_time_of_work_that_was_done() -> None:
-    assert 0.1 < pace_ms(times=2) < 10_000
+def test_the_pace_is_a_positive_time() -> None:
+    assert pace_ms(times=2) > 0

@@ -23,7 +23,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_loopback_is_left_out(proc: Path) -> None:
+def test_loopback_is_not_counted(proc: Path) -> None:
     (proc / "net").mkdir()
     (proc / "net" / "dev").write_text(DEV)
     assert read_wire() == Wire(30, 3000, 70, 7000)

@@ -1,4 +1,4 @@
-"""The open-loop replay and its account, on a clock of its own."""
+"""The open-loop replay and its rows, in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(object_id: str, tier: str = "edge") -> Recognition:
 
 
 class Answers:
-    """Calls back at once, as often as told, and keeps the times of sending."""
+    """A recogniser with fixed outcomes for each request; records the times of sending."""
 
     def __init__(self, clock: ManualClock, outcomes: list[Outcome], cost_s: float = 0.0) -> None:
         self.clock = clock
@@ -68,7 +68,7 @@ def run(
     return rows, answers
 
 
-def test_each_photo_is_sent_when_it_is_due() -> None:
+def test_each_photo_is_sent_at_its_planned_time() -> None:
     rows, answers = run(photos(0.2, 1.2, 5.0), [found("a")])
     assert answers.sent_s == pytest.approx([100.2, 101.2, 105.0])
     assert [row.late_ms for row in rows] == pytest.approx([0, 0, 0], abs=1e-6)
@@ -81,7 +81,7 @@ def test_slow_answers_do_not_delay_the_rest_but_lateness_is_reported() -> None:
     assert [row.latency_ms for row in rows] == pytest.approx([1500, 1500, 1500])
 
 
-def test_a_row_says_what_was_answered_by_whom_and_where_the_time_went() -> None:
+def test_a_row_has_the_answer_its_tier_and_the_times_of_the_hops() -> None:
     (row,), _ = run(photos(0.0), [found("a", tier="cloud")])
     assert (row.outcome, row.answered, row.answered_by, row.is_correct) == ("recognized", "a", "cloud", True)
     assert (row.edge_queue_ms, row.edge_compute_ms, row.edge_next_tier_ms) == (0.5, 8.0, 55.0)
@@ -89,7 +89,7 @@ def test_a_row_says_what_was_answered_by_whom_and_where_the_time_went() -> None:
     assert (row.sent_bytes, row.received_bytes) == (40_000, 300)
 
 
-def test_unknown_is_an_answer_and_an_error_is_not() -> None:
+def test_an_unknown_photo_is_answered_and_an_error_is_no_answer() -> None:
     (unknown,), _ = run(photos(0.0, object_id=""), [Recognition(None, "cloud", 70.0)])
     assert (unknown.outcome, unknown.is_answered) == ("unknown", True)
     failure: NearsightError = DeadlineExceeded("too late")
@@ -97,21 +97,21 @@ def test_unknown_is_an_answer_and_an_error_is_not() -> None:
     assert (failed.outcome, failed.outcomes, failed.is_answered) == ("DeadlineExceeded", 1, False)
 
 
-def test_a_second_callback_shows_in_the_account() -> None:
+def test_a_second_outcome_is_counted_in_the_row() -> None:
     (row,), _ = run(photos(0.0), [found("a"), found("b")])
     assert (row.outcomes, row.answered, row.is_answered) == (2, "a", False)
 
 
-def test_a_request_without_a_callback_is_lost_after_its_deadline() -> None:
+def test_a_request_without_an_outcome_is_lost_after_its_deadline() -> None:
     (row,), _ = run(photos(0.0), [], timeout_s=-1.95)
     assert (row.outcome, row.outcomes) == ("lost", 0)
 
 
-def test_rows_are_told_as_requests_complete() -> None:
-    told: list[RequestRow] = []
-    ledger = Ledger("edge-cache", "v1", told.append)
+def test_each_completed_request_is_reported_with_its_row() -> None:
+    reported: list[RequestRow] = []
+    ledger = Ledger("edge-cache", "v1", reported.append)
     number = ledger.sent(photos(0.0)[0], 1.0, 0.0)
     assert not ledger.wait_closed(0)
     ledger.completed(number, found("a"), 1.25)
     assert ledger.wait_closed(0)
-    assert [(row.number, row.latency_ms) for row in told] == [(0, 250.0)]
+    assert [(row.number, row.latency_ms) for row in reported] == [(0, 250.0)]

@@ -1,4 +1,4 @@
-"""``nearsight replay``: what is asked for is checked before anything is sent, and no row is lost."""
+"""``nearsight replay``: options are checked first, and rows are written also after an interruption."""
 
 from __future__ import annotations
 
@@ -29,17 +29,20 @@ def command(tmp_path: Path) -> list[str]:
     "wrong",
     [["--seconds", "0"], ["--timeout", "inf"], ["--seed", "-1"], ["--start-after", "-1"], ["--out", "/tmp"]],
 )
-def test_numbers_and_files_that_cannot_be_are_refused(command: list[str], wrong: list[str]) -> None:
+def test_invalid_options_are_refused(command: list[str], wrong: list[str]) -> None:
     assert main([*command, *wrong]) == 2
 
 
-def test_the_folder_of_the_rows_is_made(command: list[str], tmp_path: Path) -> None:
+def test_a_replay_without_any_answer_is_an_error_after_its_rows_are_written(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "results" / "monday" / "rows.csv"
-    assert main([*command, "--seconds", "0.5", "--out", str(out)]) == 4  # nobody answers
-    assert len(read_request_rows(out)) == 1
+    assert main([*command, "--seconds", "0.5", "--out", str(out)]) == 4  # there is no edge
+    assert "none of the 1 requests was answered" in capsys.readouterr().err
+    assert [row.outcomes for row in read_request_rows(out)] == [1]
 
 
-def test_a_replay_that_is_interrupted_keeps_its_rows(
+def test_an_interrupted_replay_writes_its_rows(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(_options: Any, _settings: Any, plan: Any, on_row: Any, _wait: Any) -> None:

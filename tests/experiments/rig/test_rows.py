@@ -36,19 +36,21 @@ rows = st.builds(
 
 
 @given(st.lists(rows, max_size=5))
-def test_rows_survive_a_file(tmp_path_factory: pytest.TempPathFactory, given_rows: list[RequestRow]) -> None:
+def test_rows_read_from_a_file_equal_the_written_ones(
+    tmp_path_factory: pytest.TempPathFactory, given_rows: list[RequestRow]
+) -> None:
     path = tmp_path_factory.mktemp("rows") / "requests.csv"
     write_rows(path, given_rows)
     assert read_request_rows(path) == tuple(given_rows)
 
 
-def test_a_missing_latency_stays_missing(tmp_path: Path) -> None:
+def test_a_latency_of_nan_is_written_and_read(tmp_path: Path) -> None:
     row = RequestRow("a", "v", 0, 0.0, 0.0, "", "", "lost", 0, "", math.nan)
     write_rows(tmp_path / "r.csv", [row])
     assert math.isnan(read_request_rows(tmp_path / "r.csv")[0].latency_ms)
 
 
-def test_a_missing_file_and_another_table_are_clear_errors(tmp_path: Path) -> None:
+def test_a_missing_file_and_another_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"none\.csv"):
         read_request_rows(tmp_path / "none.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
@@ -56,7 +58,7 @@ def test_a_missing_file_and_another_table_are_clear_errors(tmp_path: Path) -> No
         read_request_rows(tmp_path / "other.csv")
 
 
-def test_a_broken_number_names_its_line(tmp_path: Path) -> None:
+def test_an_invalid_number_is_refused_with_its_line(tmp_path: Path) -> None:
     write_rows(tmp_path / "r.csv", [RequestRow("a", "v", 0, 0.0, 0.0, "", "", "unknown", 1, "edge", 12.5)])
     text = (tmp_path / "r.csv").read_text().replace("12.5", "fast")
     (tmp_path / "r.csv").write_text(text)
@@ -98,11 +100,11 @@ def test_precision_counts_correct_answers_among_those_that_name_an_object() -> N
     assert precision([ROW, ROW, WRONG, MISSED, FOREIGN, FALSE_ALARM, FAILED]) == pytest.approx(2 / 4)
 
 
-def test_unknown_for_a_foreign_object_changes_neither() -> None:
+def test_unknown_for_an_object_outside_the_catalogue_changes_neither() -> None:
     assert (recall([ROW, FOREIGN]), precision([ROW, FOREIGN])) == (1.0, 1.0)
 
 
-def test_ratios_of_nothing_are_none() -> None:
+def test_ratios_without_requests_are_none() -> None:
     assert recall([FOREIGN]) is None
     assert precision([MISSED, FAILED]) is None
     assert summarise([]).latency_ms == {}
@@ -122,16 +124,16 @@ def test_tiers_wrong_answers_and_outcomes_are_counted() -> None:
     assert summary.outcomes == {"DeadlineExceeded": 1, "recognized": 3, "unknown": 1}
 
 
-def test_an_error_is_an_outcome_but_no_answer() -> None:
+def test_an_error_is_an_outcome_and_no_answer() -> None:
     assert not FAILED.is_answered
     assert accounting_errors([ROW, FAILED]) == []
 
 
 @pytest.mark.parametrize("outcomes", [0, 2])
-def test_the_account_names_requests_without_exactly_one_outcome(outcomes: int) -> None:
+def test_requests_without_exactly_one_outcome_are_accounting_errors(outcomes: int) -> None:
     (error,) = accounting_errors([ROW, replace(ROW, number=7, outcomes=outcomes)])
     assert error == f"request 7 of v1 (edge-cache) got {outcomes} outcomes"
 
 
-def test_two_outcomes_are_no_answer() -> None:
+def test_a_request_with_two_outcomes_is_not_answered() -> None:
     assert summarise([replace(ROW, outcomes=2)]).answered == 0

@@ -21,20 +21,20 @@ def row(number: int, outcomes: int = 1) -> RequestRow:
 
 
 class Device(Process):
-    """Reports two answers and its CPU time, and ends as given."""
+    """Reports two answers and its CPU time, then ends with a given error."""
 
-    def __init__(self, course: list[str], ends_with: NearsightError | None = None) -> None:
+    def __init__(self, calls: list[str], ends_with: NearsightError | None = None) -> None:
         self.name = "ann"
-        self._course = course
+        self._calls = calls
         self._ends_with = ends_with
 
     @property
     def output(self) -> Iterator[str]:
-        for said in ({"answered_by": "edge", "latency_ms": 20.0}, {"answered_by": ""}, {"cpu_s": 1.5}):
-            yield json.dumps(said)
+        for event in ({"answered_by": "edge", "latency_ms": 20.0}, {"answered_by": ""}, {"cpu_s": 1.5}):
+            yield json.dumps(event)
 
     def wait_ready(self, timeout_s: float = 60.0) -> dict[str, object]:
-        self._course.append("ready")
+        self._calls.append("ready")
         return {}
 
     def wait(self, timeout_s: float) -> None:
@@ -42,20 +42,20 @@ class Device(Process):
             raise self._ends_with
 
     def write_line(self, line: str) -> None:
-        self._course.append(line)
+        self._calls.append(line)
 
 
-class Rehearsal:
+class RecordedSteps:
     """Session steps that record the calls."""
 
     def __init__(
         self, *, fails_at: str = "", cloud_died: bool = False, rows: Sequence[RequestRow] = ()
     ) -> None:
-        self.course: list[str] = []
-        self.device = Device(self.course)
+        self.calls: list[str] = []
+        self.device = Device(self.calls)
         self.requests = 2
         self.silence_s = 60.0
-        self.check_period_s = 0.0
+        self.check_period_s = -1.0  # with every event
         self.tally = Tally()
         self._fails_at = fails_at
         self._cloud_died = cloud_died
@@ -91,62 +91,62 @@ class Rehearsal:
         return self._rows, "facts"
 
     def _step(self, name: str) -> None:
-        self.course.append(name)
+        self.calls.append(name)
         if name == self._fails_at:
             raise SetupError(f"{name} failed")
 
 
-def test_a_session_is_told_in_one_order_wherever_it_is() -> None:
-    stage = Rehearsal()
-    told: list[int] = []
-    rows, facts = run_session(stage, lambda tally: told.append(tally.done))
-    assert stage.course == ["up", "warm up", "devices", "ready", "begin", "go", "end", "collect", "down"]
-    assert (len(rows), facts, told) == (2, "facts", [1, 2])
-    assert (stage.tally.answered_by, stage.tally.failed, stage.tally.cpu_s) == ({"edge": 1}, 1, 1.5)
+def test_the_steps_of_a_session_are_called_in_order() -> None:
+    steps = RecordedSteps()
+    counts: list[int] = []
+    rows, facts = run_session(steps, lambda tally: counts.append(tally.done))
+    assert steps.calls == ["up", "warm up", "devices", "ready", "begin", "go", "end", "collect", "down"]
+    assert (len(rows), facts, counts) == (2, "facts", [1, 2])
+    assert (steps.tally.answered_by, steps.tally.failed, steps.tally.cpu_s) == ({"edge": 1}, 1, 1.5)
 
 
 @pytest.mark.parametrize("step", ["warm up", "devices"])
-def test_a_tier_that_died_is_named_before_what_failed_without_it(step: str) -> None:
-    stage = Rehearsal(fails_at=step, cloud_died=True)
+def test_the_error_names_the_dead_tier_and_not_the_step_that_failed_because_of_it(step: str) -> None:
+    steps = RecordedSteps(fails_at=step, cloud_died=True)
     with pytest.raises(Unavailable, match="the cloud was ended by signal 9"):
-        run_session(stage)
-    assert stage.course[-1] == "down"
+        run_session(steps)
+    assert steps.calls[-1] == "down"
 
 
-def test_what_fails_while_all_tiers_run_is_told_itself() -> None:
+def test_the_error_of_a_step_is_raised_if_all_tiers_run() -> None:
     with pytest.raises(SetupError, match="devices failed"):
-        run_session(Rehearsal(fails_at="devices"))
+        run_session(RecordedSteps(fails_at="devices"))
 
 
-def test_a_tier_that_dies_during_the_replay_ends_it() -> None:
-    stage = Rehearsal(cloud_died=True)
+def test_the_death_of_a_tier_ends_the_replay() -> None:
+    steps = RecordedSteps(cloud_died=True)
     with pytest.raises(Unavailable, match="the cloud was ended by signal 9"):
-        run_session(stage)
-    assert "end" not in stage.course
-    assert stage.course[-1] == "down"
+        run_session(steps)
+    assert "end" not in steps.calls
+    assert steps.calls[-1] == "down"
 
 
-def test_a_device_that_ends_badly_is_named() -> None:
-    stage = Rehearsal()
-    stage.device = Device(stage.course, SetupError("ann ended with exit status 1"))
+def test_the_error_of_a_failed_device_is_raised() -> None:
+    steps = RecordedSteps()
+    steps.device = Device(steps.calls, SetupError("ann ended with exit status 1"))
     with pytest.raises(SetupError, match="ann ended with exit status 1"):
-        run_session(stage)
-    assert stage.course[-1] == "down"
+        run_session(steps)
+    assert steps.calls[-1] == "down"
 
 
 @pytest.mark.parametrize(
-    ("rows", "complaint"),
+    ("rows", "error"),
     [
         ((row(0),), "1 of 2 requests have a row"),
         ((row(0), row(1, outcomes=2)), "request 1 of ann .* 2 outcomes"),
     ],
 )
-def test_rows_that_do_not_add_up_are_not_kept(rows: Sequence[RequestRow], complaint: str) -> None:
-    with pytest.raises(InternalError, match=complaint):
-        run_session(Rehearsal(rows=rows))
+def test_missing_rows_and_second_outcomes_are_refused(rows: Sequence[RequestRow], error: str) -> None:
+    with pytest.raises(InternalError, match=error):
+        run_session(RecordedSteps(rows=rows))
 
 
-def test_a_place_is_told_what_to_do_with_a_process_by_its_name() -> None:
+def test_errors_of_a_remote_process_have_its_name_state_and_log() -> None:
     class Lab(Place):
         def order(self, command: str, /, **order: object) -> object:
             state = {"pid": 1, "log": "error: no disk", "cpu_s": 0.0, "memory_bytes": 0}

@@ -1,4 +1,4 @@
-"""What daemons get from their starter, and what they answered with, read from their metrics."""
+"""Sent bytes of daemons, read from their metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.experiments.rig.tiers import served_bytes
 
 
-def test_bytes_are_counted_by_method() -> None:
+def test_sent_bytes_are_read_by_method() -> None:
     metrics = DaemonMetrics("edge")
     address = metrics.start_http("127.0.0.1:0")
     try:
@@ -24,6 +24,6 @@ def test_bytes_are_counted_by_method() -> None:
     assert after == {"Catalogue.GetObjectModels": 40_002, "Recognition.Recognize": 300}
 
 
-def test_a_daemon_that_is_gone_is_an_error() -> None:
+def test_missing_metrics_are_an_error() -> None:
     with pytest.raises(Unavailable, match="no metrics"):
         served_bytes("127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Visitors of a replay: those of the warm-up, and those whose photos are sent."""
+"""Visitors of a replay: earlier ones for the warm-up, and followed ones whose photos are sent."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def crowd() -> Crowd:
     return Crowd.divided(visits, np.random.default_rng(2))
 
 
-def test_no_visitor_is_followed_who_taught(crowd: Crowd) -> None:
-    taught, followed = ({visit.visitor for visit in visits} for visits in (crowd.training, crowd.test))
-    assert not taught & followed
-    assert (len(taught), len(followed)) == (32, 8)
+def test_training_and_test_visitors_are_disjoint(crowd: Crowd) -> None:
+    training, followed = ({visit.visitor for visit in visits} for visits in (crowd.training, crowd.test))
+    assert not training & followed
+    assert (len(training), len(followed)) == (32, 8)
 
 
-def test_devices_send_a_photo_per_second_of_a_stay_for_as_long_as_they_are_followed(
+def test_devices_send_a_photo_per_second_of_a_stay_within_the_followed_time(
     crowd: Crowd, tmp_path: Path
 ) -> None:
     names = [f"{number:04d}" for number in range(1, 21)]
@@ -44,14 +44,14 @@ def test_devices_send_a_photo_per_second_of_a_stay_for_as_long_as_they_are_follo
     assert all(0 <= trace.phase_s < 1 for trace in traces)
 
 
-def test_too_few_long_visits_are_an_error(crowd: Crowd) -> None:
+def test_too_few_long_visits_are_refused(crowd: Crowd) -> None:
     objects = crowd.mapped([f"{number:04d}" for number in range(1, 21)])
     photos = {name: ["p.jpg"] for name in objects.values()}
     with pytest.raises(InvalidArgument, match="visits of at least 60 s are needed"):
         follow(crowd, Following(9, 60.0, 0.0), objects, photos, [], np.random.default_rng(1))
 
 
-def test_transitions_are_those_of_the_training_visitors_in_the_order_of_time(crowd: Crowd) -> None:
+def test_transitions_are_those_of_the_training_visitors_in_order_of_time(crowd: Crowd) -> None:
     objects = crowd.mapped([f"{number:04d}" for number in range(1, 21)])
     transitions = crowd.transitions(objects)
     assert len(transitions) == len(crowd.training)

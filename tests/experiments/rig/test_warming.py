@@ -1,21 +1,24 @@
-"""What an edge says of itself, and waiting until its cache does not change any more."""
+"""The state of an edge's cache, and waiting in virtual time until it no longer changes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from itertools import chain, repeat
+from types import SimpleNamespace
 
 import pytest
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import SetupError
 from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.experiments.rig import warming
 from nearsight.experiments.rig.warming import CacheState, WarmUp
 
 
 class Edge:
-    """Says how many objects it holds: one number after the other, the last for ever."""
+    """Reports these numbers of cached objects, one per status request; the last one repeatedly."""
 
     def __init__(self, *held: int, fetching: int = 0, chosen: int = 0) -> None:
         self._held = chain(held, repeat(held[-1])) if held else repeat(None)
@@ -35,6 +38,13 @@ class Edge:
         ]
 
 
+@pytest.fixture(autouse=True)
+def _virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(warming, "time", SimpleNamespace(monotonic=clock.monotonic, sleep=clock.advance))
+    monkeypatch.setattr(warming, "CALL_TIMEOUT_S", 100.0)
+
+
 @pytest.fixture
 def serve() -> Iterator[list[RpcServer]]:
     servers: list[RpcServer] = []
@@ -49,33 +59,34 @@ def started(edge: Edge, servers: list[RpcServer]) -> str:
     return edge.server.endpoint
 
 
-def test_an_edge_without_the_catalogue_holds_nothing_to_count(serve: list[RpcServer]) -> None:
+def test_an_edge_without_the_catalogue_has_no_number_of_cached_objects(serve: list[RpcServer]) -> None:
     assert WarmUp(started(Edge(), serve)).cached_objects() is None
 
 
-def test_a_cache_has_settled_once_it_stays_as_it_is(serve: list[RpcServer]) -> None:
+def test_a_cache_is_settled_after_a_time_without_changes(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(0, 20, 25, 30), serve)
     assert WarmUp(endpoint).wait_settled(quiet_s=1.0, timeout_s=60) == 30
 
 
-def test_an_edge_that_has_chosen_more_than_it_holds_settles_only_after_its_rest() -> None:
+def test_a_cache_below_its_chosen_size_settles_later_and_one_that_fetches_does_not() -> None:
     assert CacheState(30, 0, 30).settles_in_s(1.0) == 1.0
     assert CacheState(30, 0, 40).settles_in_s(1.0) > 4 * 1.2, "four times the longest build that was seen"
     assert CacheState(30, 2, 30).settles_in_s(1.0) == math.inf
 
 
-def test_a_choice_that_the_edge_does_not_build_is_not_waited_for_for_ever(serve: list[RpcServer]) -> None:
+def test_waiting_for_the_chosen_size_ends_after_the_timeout(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(30, chosen=40), serve)
-    assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=0.3) == 30
+    assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=5.0) == 30
 
 
-def test_a_size_that_is_not_reached_is_an_error_and_a_choice_is_not(serve: list[RpcServer]) -> None:
+def test_a_required_size_that_is_not_reached_is_an_error(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(30, fetching=2), serve)
     with pytest.raises(SetupError, match="holds 30 objects"):
         WarmUp(endpoint).wait_settled(objects=50, quiet_s=0.0, timeout_s=0.0)
     assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=0.0) == 30
 
 
-def test_an_edge_that_does_not_answer_is_an_error() -> None:
+def test_an_edge_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warming, "CALL_TIMEOUT_S", 0.1)
     with pytest.raises(SetupError, match="does not answer"):
         WarmUp("tcp://127.0.0.1:9").cached_objects()
