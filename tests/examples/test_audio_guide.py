@@ -1,4 +1,4 @@
-"""The audio guide, beside a real cloud, with a camera that shows one exhibit after the other."""
+"""The audio guide with a real cloud, and a camera that shows one exhibit after another."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,15 +22,15 @@ OBJECTS = "object_id,label,audio,text\n1,Night,../night.wav,\n2,Dawn,,-The sun r
 
 
 class Camera:
-    """Shows one exhibit (a seed) until something happened, and a little longer; then the next."""
+    """Shows each exhibit (a seed) until a condition holds, and for ten more frames."""
 
     def __init__(self, walk: Sequence[tuple[int, Callable[[], bool]]]) -> None:
         self._frames = self._along(walk)
 
     def _along(self, walk: Sequence[tuple[int, Callable[[], bool]]]) -> Iterator[NDArray[np.uint8]]:
-        for seed, happened in walk:
+        for seed, condition in walk:
             frame = cv2.imdecode(np.frombuffer(photo_jpeg(seed), np.uint8), cv2.IMREAD_COLOR)
-            while not happened():
+            while not condition():
                 yield np.asarray(frame, np.uint8)
             yield from [np.asarray(frame, np.uint8)] * 10
 
@@ -57,7 +57,7 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "cloud.db"
 
 
-def test_the_guide_plays_or_reads_out_each_exhibit_once(
+def test_the_guide_plays_the_sound_or_reads_the_text_of_each_exhibit_in_view_once(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sounds").mkdir()
@@ -72,22 +72,24 @@ def test_the_guide_plays_or_reads_out_each_exhibit_once(
         log = tmp_path / "heard"
         return log.read_text().splitlines() if log.exists() else []
 
-    said: list[str] = []
+    printed: list[str] = []
     walk = [(1, lambda: len(heard()) > 0), (2, lambda: len(heard()) > 1), (1, lambda: len(heard()) > 2)]
     guide = example("audio_guide")
     monkeypatch.setattr(guide.cv2, "VideoCapture", lambda _source: Camera(walk))
-    monkeypatch.setattr(guide, "print", lambda line, **_: said.append(line), raising=False)
+    monkeypatch.setattr(guide, "print", lambda line, **_: printed.append(line), raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "programs"))
     with running_cloud(database, create=False, recognition=RecognitionSettings()) as cloud:
         arguments = ["--edge", cloud.endpoint, "--sounds", str(tmp_path / "sounds"), "0"]
         monkeypatch.setattr("sys.argv", ["audio_guide.py", *arguments])
         guide.main()
-    assert said == ["Night: night.wav", "Dawn: -The sun rises.", "Night: night.wav"]
+    # On a busy machine a request may end with a timeout, which is printed as well.
+    spoken = [line for line in printed if "answer" not in line]
+    assert spoken == ["Night: night.wav", "Dawn: -The sun rises.", "Night: night.wav"]
     night = f"aplay -- {tmp_path}/sounds/night.wav"
     assert heard() == [night, "espeak-ng -- -The sun rises.", night]
 
 
-def test_what_cannot_be_played_is_only_printed(
+def test_without_programs_for_playback_the_label_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -99,15 +101,15 @@ def test_what_cannot_be_played_is_only_printed(
     assert capsys.readouterr().out == "Ni[2Jght\n"
 
 
-def test_a_problem_and_its_end_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_and_its_end_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     guide = example("audio_guide").Guide(tmp_path)
-    for number, error in enumerate((Unavailable("nobody"), Unavailable("nobody"), None, None)):
+    for number, error in enumerate((Unavailable("no tier"), Unavailable("no tier"), None, None)):
         guide.receive(StreamAnswer(number, 0.0, Done.PAUSED, error=error))
-    assert capsys.readouterr().out == "no answer: nobody\nanswers again\n"
+    assert capsys.readouterr().out == "no answer: no tier\nanswers again\n"
 
 
 @pytest.mark.parametrize("name", ["audio_guide", "live_camera"])
-def test_a_clip_that_is_not_there_is_told_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_clip_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [name, "--edge", "tcp://127.0.0.1:9", "missing.avi"])
     monkeypatch.delenv("DISPLAY", raising=False)
     with pytest.raises(SystemExit, match="neither the number of a camera"):

@@ -13,7 +13,7 @@ from support.pictures import broken_images, photo_jpeg, picture_jpeg
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
-    """A browser before the page; the catalogue's text holds markup."""
+    """The page in a browser; texts of the catalogue contain markup."""
     museum = tmp_path_factory.mktemp("museum")
     (museum / "references").mkdir()
     (museum / "references/1.jpg").write_bytes(picture_jpeg(1))
@@ -38,13 +38,13 @@ def test_a_photo_is_answered_with_label_and_metadata_as_text(page: FlaskClient) 
     assert "<dt>artist</dt><dd>&lt;script&gt;alert(1)&lt;/script&gt;</dd>" in text
 
 
-def test_what_is_unknown_is_said(page: FlaskClient) -> None:
+def test_an_unknown_photo_is_reported(page: FlaskClient) -> None:
     status, text = upload(page, photo_jpeg(2))
     assert (status, "Not in the catalogue." in text) == (200, True)
 
 
 @pytest.mark.parametrize("broken", ["empty", "no image", "truncated", "bomb"])
-def test_a_file_that_is_no_image_is_refused_with_the_reason(page: FlaskClient, broken: str) -> None:
+def test_a_file_that_is_not_an_image_is_refused_with_the_reason(page: FlaskClient, broken: str) -> None:
     status, text = upload(page, broken_images()[broken])
     assert (status, '<p role="alert">' in text) == (400, True)
 

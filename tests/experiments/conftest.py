@@ -1,4 +1,4 @@
-"""Smoke runs of experiments, made once for all tests of all workers: they share museums and rows."""
+"""Smoke runs of experiments, executed once for the tests of all workers, and a small museum."""
 
 import fcntl
 import shutil
@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.experiments.museum.generation import generate_museum
+from nearsight.experiments.museum.settings import MuseumSettings
 
 
 class SmokeRuns:
-    """Runs experiments as a person does, in one folder."""
+    """Runs experiments with the command, in one folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.root.mkdir(exist_ok=True)
 
     def folder(self, name: str) -> Path:
-        """The results of an experiment, which is run if it was not yet; only to be read."""
+        """The results of an experiment, which is run first if necessary. Tests must not change them."""
         finished = self.root / f"{name}.finished"
         with (self.root / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -29,7 +31,7 @@ class SmokeRuns:
         return self.root / f"results/experiments/{name}-smoke"
 
     def copy(self, name: str, to: Path) -> Path:
-        """The same in a folder that a test may change: others read those of `folder` at any time."""
+        """A copy of the results, which a test may change."""
         return Path(shutil.copytree(self.folder(name), to / f"{name}-smoke"))
 
 
@@ -37,3 +39,11 @@ class SmokeRuns:
 def smoke_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> SmokeRuns:
     base = tmp_path_factory.getbasetemp()
     return SmokeRuns((base if worker_id == "master" else base.parent) / "experiments")
+
+
+@pytest.fixture(scope="session")
+def small_museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generated museum of six exhibits. Tests must not change it."""
+    folder = tmp_path_factory.mktemp("museums") / "small"
+    generate_museum(folder, MuseumSettings(objects=6, photos_per_object=1, unknown_photos=3))
+    return folder

@@ -1,4 +1,4 @@
-"""``nearsight experiment run`` as a person uses it: stop it, start it again, read what was reached."""
+"""``nearsight experiment run``: interruption, continuation, and the printed targets."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ import pytest
 from nearsight.__main__ import INTERRUPTED, main
 from nearsight.experiments import cli as experiment_cli
 from nearsight.experiments.framework.experiment import Cell, Row, RunOptions, Target
+from nearsight.experiments.framework.registry import experiments
 from nearsight.experiments.studies.cachier import fig6_3
 
 
@@ -18,7 +19,7 @@ def run(folder: Path, *more: str) -> int:
 
 
 @pytest.mark.system
-def test_a_stopped_run_goes_on_after_its_finished_parts(
+def test_an_interrupted_run_continues_after_its_finished_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measure, measured = fig6_3.Figure.run, []
@@ -44,20 +45,20 @@ def test_a_stopped_run_goes_on_after_its_finished_parts(
     assert "already has all measurements" in capsys.readouterr().err
 
 
-TARGETS = (Target("the moon", 0.25, reached=False), Target("the hill", 2.0, reached=True))
+TARGETS = (Target("recall", 0.25, reached=False), Target("speed", 2.0, reached=True))
 
 
-def test_what_was_missed_stands_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missed_targets_are_printed_last(capsys: pytest.CaptureFixture[str]) -> None:
     experiment_cli._show_targets(TARGETS)
     assert capsys.readouterr().out.splitlines() == [
-        "reached  the hill: 2.000",
-        "MISSED   the moon: 0.250",
+        "reached  speed: 2.000",
+        "MISSED   recall: 0.250",
         "Targets: 1 of 2 reached",
     ]
 
 
 @pytest.mark.system
-def test_a_smoke_run_is_not_judged(
+def test_targets_of_a_smoke_run_are_not_judged(
     smoke_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def targets(_figure: fig6_3.Figure, _summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -79,5 +80,13 @@ def test_a_smoke_run_is_not_judged(
     [([("10", "only cloud", 3.5), ("20", "only cloud", "-")], 2), ([("a", "b")], 1), ([], 1)],
     ids=["a number and a name", "nothing but words", "nothing"],
 )
-def test_a_table_repeats_what_its_rows_are_called(rows: Sequence[Sequence[object]], keys: int) -> None:
+def test_the_leading_columns_without_numbers_are_the_keys_of_a_table(
+    rows: Sequence[Sequence[object]], keys: int
+) -> None:
     assert experiment_cli._keys(rows) == keys
+
+
+def test_list_prints_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "list"]) == 0
+    printed = capsys.readouterr().out.split()
+    assert set(experiments()) <= set(printed)

@@ -1,4 +1,4 @@
-"""What visitors photograph, as a pure function of visits and scenario."""
+"""Planned photos of visitors, as a pure function of visits and scenario."""
 
 from dataclasses import replace
 
@@ -19,23 +19,23 @@ def test_each_visitor_takes_a_photo_per_second_for_the_length_of_the_scenario() 
     assert [request.time_ms for request in planned["v2"]] == [5000 + 1000 * second for second in range(30)]
 
 
-def test_nobody_takes_photos_while_walking() -> None:
+def test_visitors_take_no_photos_between_exhibits() -> None:
     planned = plan_photos(VISITS, replace(FULL, seconds=70.0, alone=0.0, unknown_share=0.0))
     times_s = [request.time_ms / 1000 for request in planned["v1"]]
     assert not [time_s for time_s in times_s if 160 <= time_s < 162]
     assert {request.object_id for request in planned["v1"]} == {"0003", "0004"}
 
 
-def test_photos_show_the_exhibit_or_something_that_is_not_in_the_catalogue() -> None:
+def test_photos_show_the_exhibit_or_an_object_outside_the_catalogue() -> None:
     planned = plan_photos(VISITS, replace(FULL, seconds=60.0, alone=0.0, unknown_share=0.3))
     requests = [request for own in planned.values() for request in own]
-    strangers = [request for request in requests if not request.object_id]
-    assert 0.15 < len(strangers) / len(requests) < 0.45
-    assert all(request.image_path.startswith("queries/unknown_") for request in strangers)
+    unknown = [request for request in requests if not request.object_id]
+    assert 0.15 < len(unknown) / len(requests) < 0.45
+    assert all(request.image_path.startswith("queries/unknown_") for request in unknown)
     known = [request for request in requests if request.object_id]
     assert all(request.image_path.startswith(f"visits/{request.object_id}_1") for request in known)
 
 
-def test_the_seed_alone_decides() -> None:
+def test_the_plan_depends_on_the_seed_alone() -> None:
     assert plan_photos(VISITS, FULL) == plan_photos(VISITS, FULL)
     assert plan_photos(VISITS, FULL) != plan_photos(VISITS, replace(FULL, seed=2))

@@ -1,4 +1,4 @@
-"""The demo's figure, drawn from files alone."""
+"""The demo's figure, drawn from the result files."""
 
 import json
 import math
@@ -19,7 +19,7 @@ LOST = replace(FAILED, outcome="lost", outcomes=0, latency_ms=math.nan)
 
 
 @pytest.mark.parametrize("rows", [[ROW, replace(ROW, time_s=7.0)], [ROW, FAILED, LOST], [LOST]])
-def test_a_figure_is_drawn_whatever_the_outcomes(tmp_path: Path, rows: list[RequestRow]) -> None:
+def test_a_figure_is_drawn_for_any_outcomes(tmp_path: Path, rows: list[RequestRow]) -> None:
     ways = {"to-cloud": {"up": 1, "down": 1}}
     result = ConfigurationResult("only-cloud", tuple(rows), ways, {}, {})
     write_rows(tmp_path / "requests.csv", rows)

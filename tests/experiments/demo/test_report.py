@@ -1,4 +1,4 @@
-"""The demo's summary, table, targets and account."""
+"""The demo's summary, table, targets and checks."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ def both(edge_ms: float) -> list[ConfigurationResult]:
     return [result("only-cloud", 100.0), result("edge-cache", edge_ms, answered_by="edge")]
 
 
-def test_summary_holds_what_programs_read() -> None:
+def test_the_summary_has_the_metrics_of_each_configuration() -> None:
     content = json.loads(json.dumps(summary(FULL, both(30.0), {"cores": 2}, {"all": 1.0})))
     cloud = content["configurations"]["only-cloud"]
     assert (cloud["requests"], cloud["answered"], cloud["recall"], cloud["precision"]) == (4, 4, 1.0, 1.0)
@@ -66,7 +66,7 @@ def test_the_edge_cache_must_halve_the_median(edge_ms: float, reached: bool) -> 
 
 
 @pytest.mark.parametrize("small", [QUICK, replace(FULL, objects=200), replace(FULL, seconds=10.0)])
-def test_a_small_demo_is_not_judged(small: Scenario) -> None:
+def test_targets_of_a_small_demo_are_not_judged(small: Scenario) -> None:
     found = targets(small, {one.name: one for one in both(99.0)})
     assert {target.reached for target in found} == {None}
     assert all(describe_target(target).startswith("not judged") for target in found)
@@ -80,7 +80,7 @@ def test_low_recall_and_precision_miss_their_targets() -> None:
     ]
 
 
-def test_the_table_has_a_column_per_configuration_and_marks_what_is_missing() -> None:
+def test_the_table_has_a_column_per_configuration_and_a_dash_for_missing_values() -> None:
     columns, rows = table(both(30.0))
     assert columns == ["", "only-cloud", "edge-cache"]
     cells = {row[0]: row[1:] for row in rows}
@@ -89,7 +89,7 @@ def test_the_table_has_a_column_per_configuration_and_marks_what_is_missing() ->
     assert cells["to-cloud link ↑ / ↓ [MB]"] == ["4.00 / 0.02", "4.00 / 0.02"]
 
 
-def test_the_table_tells_how_many_a_result_cache_answered_and_how_many_answers_were_wrong() -> None:
+def test_the_table_counts_answers_of_the_result_cache_and_wrong_answers() -> None:
     edge = result("edge-cache", 10.0, answered_by="edge")
     kept = replace(edge, rows=(*edge.rows[1:], replace(edge.rows[0], grain="result", answered="another")))
     cells = {row[0]: row[1:] for row in table([edge, kept])[1]}
@@ -98,31 +98,31 @@ def test_the_table_tells_how_many_a_result_cache_answered_and_how_many_answers_w
     assert "by the result cache" not in {row[0] for row in table([edge])[1]}
 
 
-def test_an_edge_to_compare_is_played_last_if_there_is_one() -> None:
+def test_the_compared_edge_runs_last() -> None:
     assert FULL.configurations == ("only-cloud", "edge-cache")
     compared = replace(FULL, compared=("result_cache.enabled=true",))
     assert compared.configurations == ("only-cloud", "edge-cache", "edge-cache-compared")
 
 
-def test_requests_that_ended_with_errors_are_reported_by_kind() -> None:
+def test_failed_requests_are_an_error_with_their_number_by_kind() -> None:
     check_answers(both(1.0))
     with pytest.raises(Unavailable, match="no answer to 4 of 4 requests: 4 Overloaded"):
         check_answers([result("only-cloud", 1.0, outcome="Overloaded")])
 
 
-def test_a_machine_that_cannot_keep_up_is_reported() -> None:
+def test_late_photos_are_a_warning() -> None:
     assert warnings(both(1.0)) == []
     (warning,) = warnings([result("only-cloud", 1.0, late_ms=80.0)])
     assert "80 ms late" in warning
     assert summary(FULL, [result("only-cloud", 1.0, late_ms=80.0)], {}, {})["warnings"] == [warning]
 
 
-def test_a_link_that_is_not_what_was_asked_is_reported() -> None:
+def test_a_link_with_another_shape_than_requested_is_a_warning() -> None:
     off = replace(result("only-cloud", 1.0), link={"calibration": {**CALIBRATION, "within_target": False}})
     assert "more than 3 %" in warnings([off])[0]
 
 
-def test_the_links_own_error_is_told() -> None:
+def test_the_measured_error_of_the_link_is_described() -> None:
     assert "30.01 ms RTT (error +0.01 ms)" in describe_link(result("only-cloud", 1.0))
     assert "not calibrated" in describe_link(replace(result("only-cloud", 1.0), link={}))
 
@@ -133,12 +133,12 @@ def test_the_full_scenario_is_the_dissertations_baseline() -> None:
     assert QUICK.seconds < FULL.seconds
 
 
-def test_more_exhibits_on_show_than_objects_is_an_error() -> None:
+def test_more_exhibits_on_show_than_objects_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="--objects 132"):
         Scenario(objects=100)
 
 
-def test_the_time_without_the_cloud_is_judged_by_the_recall_that_is_kept_and_may_have_errors() -> None:
+def test_the_target_without_the_cloud_is_the_kept_recall_and_errors_are_allowed() -> None:
     before = tuple(replace(ROW, configuration=EDGE_CACHE, number=number) for number in range(10))
     failed = replace(ROW, configuration=ALONE, answered="", outcome="Unavailable", answered_by="")
     after = (*(replace(ROW, configuration=ALONE, number=number) for number in range(9)), failed)
