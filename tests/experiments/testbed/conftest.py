@@ -13,7 +13,7 @@ from support.sshd import Sshd, running_sshd
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a node would download: all that is installed here but nearsight itself and libraries of extras."""
+    """All libraries that a node would download: those installed here without nearsight and its extras."""
     folder = tmp_path_factory.mktemp("libraries")
     left_out = {"nearsight", "pip", "psutil", "matplotlib", "kademlia", "pyroute2"}
     for path in Path(numpy.__file__).parents[1].iterdir():
@@ -31,5 +31,5 @@ def sshd(tmp_path_factory: pytest.TempPathFactory, libraries: Path) -> Iterator[
 
 @pytest.fixture(scope="session")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where nodes over SSH keep their files: what is installed once serves all tests."""
+    """Folder of nodes over SSH; their environment is installed once for all tests."""
     return tmp_path_factory.mktemp("node") / "remote home"

@@ -1,4 +1,4 @@
-"""What is replayed: configurations, points, the cells of an inventory, the testbed of each, the visitors."""
+"""The cells of a sweep: configurations, points, the inventory of each cell, and its visitors."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def nested(settings: dict[str, Value]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_each_is_what_the_twin_simulates(name: str) -> None:
+def test_each_built_in_configuration_equals_that_of_the_twin(name: str) -> None:
     spec, twin = BUILT_IN[name], CONFIGURATIONS[name]
     device = nested(dict(spec.device))["recognizer"]
     assert isinstance(device, dict)
@@ -145,14 +145,14 @@ def test_each_is_what_the_twin_simulates(name: str) -> None:
     assert RecognizerSettings.model_validate(device).prefetch == twin.device.prefetch
 
 
-def test_an_inventory_that_names_none_gets_all(tmp_path: Path) -> None:
+def test_without_named_configurations_all_possible_ones_run(tmp_path: Path) -> None:
     assert list(compared_configurations(read(tmp_path, MINIMAL))) == list(BUILT_IN)
     assert list(
         compared_configurations(read(tmp_path, MINIMAL.replace('[edges.main]\nnode = "here"', "")))
     ) == ["only-cloud"]
 
 
-def test_own_ones_stand_beside_them_where_both_are_named(tmp_path: Path) -> None:
+def test_own_and_built_in_configurations_can_be_named_together(tmp_path: Path) -> None:
     own = '[configurations.mine]\nedge = { "cache.policy" = "lru" }\n'
     assert list(compared_configurations(read(tmp_path, MINIMAL + own))) == ["mine"]
     named = MINIMAL + 'configurations = ["prefetching", "mine"]\n' + own
@@ -166,7 +166,7 @@ def points_of(inventory: Inventory) -> tuple[Point, ...]:
     return points(inventory, inventory.replay)
 
 
-def test_one_variable_is_varied_at_a_time_and_the_baseline_is_measured_once(tmp_path: Path) -> None:
+def test_points_vary_one_variable_and_the_baseline_is_measured_once(tmp_path: Path) -> None:
     assert [point.name for point in points_of(read(tmp_path, SWEEP))] == [
         "visitors-1",
         "baseline",
@@ -177,18 +177,18 @@ def test_one_variable_is_varied_at_a_time_and_the_baseline_is_measured_once(tmp_
     ]
 
 
-def test_without_a_sweep_there_is_the_baseline_alone(tmp_path: Path) -> None:
+def test_without_a_sweep_only_the_baseline_is_measured(tmp_path: Path) -> None:
     text = SWEEP.partition("[sweep]")[0]
     assert points_of(read(tmp_path, text)) == (Point(),)
 
 
-def test_a_value_becomes_part_of_the_replay(tmp_path: Path) -> None:
+def test_the_value_of_a_point_changes_the_replay(tmp_path: Path) -> None:
     changed = at_point(read(tmp_path, SWEEP), Point("sections", "1")).replay
     assert changed is not None
     assert (changed.sections, changed.visitors) == (1, 5)
 
 
-def test_a_network_is_the_building_s_and_leaves_the_hop_to_it_alone(tmp_path: Path) -> None:
+def test_the_network_of_a_point_changes_the_uplink_and_not_the_hop_to_the_building(tmp_path: Path) -> None:
     changed = at_point(read(tmp_path, SWEEP), Point("network", "slow"))
     uplink, hop = changed.link("box", "server"), changed.link("phone", "server")
     assert uplink is not None
@@ -207,13 +207,13 @@ def test_a_network_is_the_building_s_and_leaves_the_hop_to_it_alone(tmp_path: Pa
         ('via = "box"', 'via = "phone"', "there is no link from 'phone' to 'server'"),
     ],
 )
-def test_what_cannot_be_is_one_line(tmp_path: Path, good: str, bad: str, complaint: str) -> None:
+def test_an_impossible_sweep_is_refused(tmp_path: Path, good: str, bad: str, complaint: str) -> None:
     assert good in SWEEP
     with pytest.raises(ConfigurationError, match=complaint):
         read(tmp_path, SWEEP.replace(good, bad, 1))
 
 
-def test_every_configuration_meets_every_network_in_every_run(inventory: Inventory) -> None:
+def test_there_is_a_cell_for_each_configuration_network_and_run(inventory: Inventory) -> None:
     names = [cell.name for cell in cells(inventory)]
     assert len(names) == len(set(names)) == 8
     assert names[:2] == ["only-cloud/network-slow/run-1", "bounded/network-slow/run-1"]
@@ -226,7 +226,7 @@ def test_only_cloud_has_neither_edges_nor_links_to_them(inventory: Inventory) ->
     assert visitors_of(changed, 1, "abcd")[0].edge == ""
 
 
-def test_a_network_is_what_all_links_to_the_cloud_are_like(inventory: Inventory) -> None:
+def test_the_network_of_a_point_is_the_shape_of_all_links_to_the_cloud(inventory: Inventory) -> None:
     changed = inventory_of(inventory, Cell("bounded", SLOW, 1))
     to_cloud, to_edge = changed.link("box", "server"), changed.link("phone", "box")
     assert to_cloud is not None
@@ -236,13 +236,13 @@ def test_a_network_is_what_all_links_to_the_cloud_are_like(inventory: Inventory)
     assert to_edge.rtt_ms == 3
 
 
-def test_settings_of_a_configuration_come_on_top(inventory: Inventory) -> None:
+def test_settings_of_a_configuration_are_added_to_those_of_the_inventory(inventory: Inventory) -> None:
     changed = inventory_of(inventory, Cell("bounded", SLOW, 1))
     assert changed.edges["main"].settings == {"cache.policy": "adaptive", "multi_user": "bounded"}
     assert changed.devices["visitors"].settings == {"recognizer.prefetch.enabled": True}
 
 
-def test_no_visitor_comes_twice_and_each_starts_at_its_own_moment(inventory: Inventory) -> None:
+def test_runs_have_different_visitors_that_start_at_different_times(inventory: Inventory) -> None:
     first, second = visitors_of(inventory, 1, "abcd"), visitors_of(inventory, 2, "abcd")
     assert [visitor.name for visitor in (*first, *second)] == list("abcd")
     assert [visitor.phase_s for visitor in first] == [0.0, 0.5]
@@ -253,7 +253,9 @@ def test_no_visitor_comes_twice_and_each_starts_at_its_own_moment(inventory: Inv
         visitors_of(inventory, 2, "abc")
 
 
-def test_more_runs_leave_what_was_measured_valid_other_settings_do_not(inventory: Inventory) -> None:
+def test_the_fingerprint_changes_with_settings_and_files_but_not_with_the_number_of_runs(
+    inventory: Inventory,
+) -> None:
     cell = Cell("bounded", SLOW, 1)
     assert inventory.replay is not None
     more = inventory.model_copy(update={"replay": inventory.replay.model_copy(update={"runs": 4})})
@@ -263,7 +265,7 @@ def test_more_runs_leave_what_was_measured_valid_other_settings_do_not(inventory
     assert fingerprint(inventory, cell, "other files") != fingerprint(inventory, cell, "files")
 
 
-def test_where_some_take_part_all_edges_get_their_share(tmp_path: Path) -> None:
+def test_a_part_of_the_devices_is_taken_from_all_edges(tmp_path: Path) -> None:
     text = (
         CELLS.replace("runs = 2", "runs = 2\nvisitors = 2")
         + """

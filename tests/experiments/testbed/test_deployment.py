@@ -1,4 +1,4 @@
-"""Which environment on a node is kept, and which is made anew."""
+"""When an environment on a node is reused, and when it is replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nearsight.experiments.testbed.nodes import Node
 
 
 class Shell:
-    """A node that remembers what it was told; ``pythons`` says what each of its interpreters really is."""
+    """Records the commands for a node; ``pythons`` maps its interpreters to their real paths."""
 
     def __init__(self, pythons: dict[str, str], mark: str = "") -> None:
         self.pythons = pythons
@@ -52,7 +52,7 @@ def node(shell: Shell, python: str) -> Node:
 
 
 @pytest.mark.parametrize(("really", "cleared"), [("/usr/bin/python3.12", False), ("/gone/python3.11", True)])
-def test_an_environment_of_another_python_is_made_anew(tmp_path: Path, really: str, cleared: bool) -> None:
+def test_an_environment_of_another_python_is_replaced(tmp_path: Path, really: str, cleared: bool) -> None:
     wheel = tmp_path / "a.whl"
     wheel.write_bytes(b"wheel")
     shell = Shell({"python3": "/usr/bin/python3.12", "there/venv/bin/python": really})
@@ -61,7 +61,7 @@ def test_an_environment_of_another_python_is_made_anew(tmp_path: Path, really: s
     assert ("--clear" in made) is cleared
 
 
-def test_what_pip_says_last_is_told(tmp_path: Path) -> None:
+def test_the_error_has_the_last_line_of_pip(tmp_path: Path) -> None:
     (tmp_path / "a.whl").touch()
     shell = Shell({})
     shell.log = "ERROR: No matching distribution found for faiss-cpu"
@@ -71,7 +71,7 @@ def test_what_pip_says_last_is_told(tmp_path: Path) -> None:
         deploy(node(shell, "python3"), tmp_path / "a.whl")
 
 
-def test_nothing_is_installed_unless_the_wheel_or_the_python_is_another(tmp_path: Path) -> None:
+def test_the_environment_is_reused_for_the_same_wheel_and_python(tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
     wheel.write_bytes(b"wheel")
     shell = Shell({})

@@ -1,4 +1,4 @@
-"""Inventories: what is in them, and one line for each mistake."""
+"""Inventories: their content, and one line for each mistake."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(tmp_path: Path, text: str) -> Inventory:
     return read_inventory(path)
 
 
-def test_a_node_with_a_count_is_as_many_hosts_each_with_its_address(tmp_path: Path) -> None:
+def test_a_node_with_a_count_is_several_hosts_with_different_addresses(tmp_path: Path) -> None:
     hosts = read(tmp_path, GOOD).hosts()
     assert [host.name for host in hosts] == ["server", "box", "phone-1", "phone-2", "phone-3"]
     assert len({host.address for host in hosts}) == 5
@@ -52,12 +52,12 @@ def test_a_node_with_a_count_is_as_many_hosts_each_with_its_address(tmp_path: Pa
     assert not hosts[1].limited
 
 
-def test_a_device_asks_the_only_edge(tmp_path: Path) -> None:
+def test_a_device_without_a_named_edge_uses_the_only_one(tmp_path: Path) -> None:
     inventory = read(tmp_path, GOOD)
     assert inventory.edge_of(inventory.devices["visitors"]) == "main"
 
 
-def test_a_link_is_found_in_its_direction_alone(tmp_path: Path) -> None:
+def test_a_link_has_a_direction(tmp_path: Path) -> None:
     inventory = read(tmp_path, GOOD)
     link = inventory.link("box", "server")
     assert link is not None
@@ -65,13 +65,13 @@ def test_a_link_is_found_in_its_direction_alone(tmp_path: Path) -> None:
     assert inventory.link("server", "box") is None
 
 
-def test_keys_are_needed_as_soon_as_daemons_leave_loopback(tmp_path: Path) -> None:
+def test_keys_are_needed_beyond_loopback(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD).needs_keys
     assert not read(tmp_path, GOOD.replace('"namespace"', '"process"')).needs_keys
     assert read(tmp_path, SSH).needs_keys
 
 
-def test_an_inventory_survives_being_stored(tmp_path: Path) -> None:
+def test_a_stored_inventory_equals_the_original(tmp_path: Path) -> None:
     inventory = read(tmp_path, GOOD)
     assert Inventory.model_validate(inventory.model_dump(mode="json", by_alias=True)) == inventory
 
@@ -124,7 +124,7 @@ node = "lab"
         ("[devices.visitors]", '[devices.a]\nnode = "phone"\n[devices.b]', "devices: a host has one"),
         ("[cloud]", "[cloud", "not valid TOML"),
         ('[cloud]\nnode = "server"', "", "cloud: Field required"),
-        # What SSH nodes need is checked before anything is asked.
+        # Requirements of SSH nodes are checked before any connection.
         ('host = "lab1"', "", "an SSH node needs a host"),
         ('host = "lab1"', 'host = "-oProxyCommand=x"', "is neither a host"),
         ('host = "lab1"', 'host = "lab1; reboot"', r"nodes\.lab\.host: 'lab1; reboot' is neither a host"),
@@ -139,7 +139,9 @@ node = "lab"
         ('address = "192.0.2.7"', "", "give the address at which 'lab' reaches this machine"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_where(tmp_path: Path, good: str, bad: str, complaint: str) -> None:
+def test_a_mistake_is_refused_in_one_line_with_its_place(
+    tmp_path: Path, good: str, bad: str, complaint: str
+) -> None:
     text = GOOD if good in GOOD else SSH
     assert good in text
     with pytest.raises(ConfigurationError, match=complaint) as error:
@@ -148,7 +150,7 @@ def test_a_mistake_is_one_line_that_says_where(tmp_path: Path, good: str, bad: s
     assert "lab.toml" in str(error.value)
 
 
-def test_files_are_looked_for_beside_the_inventory(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_inventory(tmp_path: Path) -> None:
     text = GOOD.replace('node = "server"', 'node = "server"\nfiles = { database = "museum.db" }')
     with pytest.raises(NotFound, match=r"there is no file .*museum\.db"):
         read(tmp_path, text)
@@ -156,7 +158,7 @@ def test_files_are_looked_for_beside_the_inventory(tmp_path: Path) -> None:
     assert read(tmp_path, text).cloud.files == {"database": tmp_path / "museum.db"}
 
 
-def test_a_key_that_is_missing_is_told_before_any_node_is_asked(tmp_path: Path) -> None:
+def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
     text = SSH.replace('kind = "ssh"', 'kind = "ssh"\nkey = "lab.key"', 1)
     with pytest.raises(
         NotFound, match=r"there is no file .*lab\.key; the inventory names it for nodes\..*key"
@@ -166,12 +168,12 @@ def test_a_key_that_is_missing_is_told_before_any_node_is_asked(tmp_path: Path) 
     assert read(tmp_path, text)
 
 
-def test_a_tilde_stands_for_the_home_folder_on_the_node() -> None:
+def test_a_tilde_is_the_home_folder_on_the_node() -> None:
     node = NodeSpec(kind="ssh", host="lab", folder="~/lab", python="~/miniconda3/bin/python")
     assert (node.folder, node.python) == ("lab", "miniconda3/bin/python")  # from the home folder there
 
 
-def test_an_inventory_that_is_missing_says_so(tmp_path: Path) -> None:
+def test_a_missing_inventory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="cannot read inventory"):
         read_inventory(tmp_path / "none.toml")
 
@@ -186,5 +188,7 @@ def test_an_inventory_that_is_missing_says_so(tmp_path: Path) -> None:
         (4, 200_000, 50_000),
     ],
 )
-def test_parts_of_a_core_come_in_short_pieces(cpus: float, quota_us: int, period_us: int) -> None:
+def test_the_cpu_time_of_a_part_of_a_core_has_short_periods(
+    cpus: float, quota_us: int, period_us: int
+) -> None:
     assert cpu_time(cpus) == (quota_us, period_us)

@@ -38,26 +38,26 @@ def lacks(node: Node) -> str:
     return node.host.name
 
 
-def test_all_nodes_that_fail_are_told_in_one_error(tmp_path: Path) -> None:
+def test_one_error_names_all_failed_nodes(tmp_path: Path) -> None:
     with pytest.raises(
         SetupError, match=r"lab-1 lacks venv; lab-2 .*lab-5 lacks venv; and 1 more; install it$"
     ):
         nodes_of(tmp_path).each(lacks)
 
 
-def test_the_error_of_one_node_stays_as_it_is(tmp_path: Path) -> None:
+def test_the_error_of_a_single_node_is_not_changed(tmp_path: Path) -> None:
     nodes = nodes_of(tmp_path)
     with pytest.raises(SetupError, match=r"^lab-3 lacks venv; install it$"):
         nodes.each(lacks, [nodes["server"], nodes["lab-3"]])
 
 
-def test_answers_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
+def test_answers_are_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     nodes = nodes_of(tmp_path)
     assert nodes.each(lacks, [nodes["server"], nodes["server"]]) == ["server", "server"]
 
 
 class BrokenConnection:
-    """The shell of a node whose connection breaks once, and which then answers."""
+    """The shell of a node whose connection is lost once."""
 
     def __init__(self) -> None:
         self.broke = False
@@ -69,16 +69,16 @@ class BrokenConnection:
         return b'{"answer": {"running": false}}'
 
 
-def test_what_goes_on_while_a_connection_breaks_is_waited_for_again(tmp_path: Path) -> None:
+def test_after_a_lost_connection_only_a_wait_is_repeated(tmp_path: Path) -> None:
     node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=BrokenConnection())
     assert node.order("wait", name="device", timeout_s=60.0, until="ended") == {"running": False}
     node = dataclasses.replace(node, shell=BrokenConnection())
     with pytest.raises(Unavailable):
-        node.order("start", name="device")  # it may have been started
+        node.order("start", name="device")  # it may have been executed
 
 
-class NodeThatLies:
-    """The shell of a node whose agent gives daemons other names than those that they were started with."""
+class HostileNode:
+    """The shell of a hostile node, whose agent reports invalid names of daemons."""
 
     names = ("cloud", "../../../outside", "/tmp/outside", "..", "a/b", "Cloud\n", "edge-main")
 
@@ -91,10 +91,10 @@ class NodeThatLies:
             file.write(b"the log")
 
 
-def test_a_node_cannot_choose_where_its_logs_go(tmp_path: Path) -> None:
+def test_names_from_a_node_cannot_lead_outside_the_folder_of_its_logs(tmp_path: Path) -> None:
     folder = tmp_path / "lab" / "lab.testbed"
     folder.mkdir(parents=True)
-    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=NodeThatLies())
+    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=HostileNode())
     names = list(node.states())
     assert names == ["cloud", "edge-main"]
     mine = tmp_path / "mine"
@@ -109,12 +109,12 @@ def test_a_node_cannot_choose_where_its_logs_go(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"lab", "lab.toml", "mine"}
 
 
-def test_a_folder_for_logs_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_a_symbolic_link_as_the_folder_of_logs_is_refused(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "lab.testbed", tmp_path / "elsewhere"
     (folder / "nodes").mkdir(parents=True)
     elsewhere.mkdir()
     (folder / "nodes" / "lab-1").symlink_to(elsewhere)
-    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=NodeThatLies())
+    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=HostileNode())
     with pytest.raises(SetupError, match="is a link to another place"):
         collect_logs(node, ["cloud"], folder)
     assert list(elsewhere.iterdir()) == []

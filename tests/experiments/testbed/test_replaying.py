@@ -1,4 +1,4 @@
-"""What devices of a replay are told; whole replays are in `test_campaign_run`."""
+"""Settings of the devices of a replay; complete replays are in `test_running`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def state(tmp_path: Path) -> TestbedState:
     return TestbedState(inventory, daemons=daemons)
 
 
-def test_devices_without_keys_meet_those_of_their_own_replay_alone(
-    state: TestbedState, tmp_path: Path
-) -> None:
+def test_devices_without_keys_use_a_beacon_port_of_their_replay(state: TestbedState, tmp_path: Path) -> None:
     first, second = (beacon_ports(state, tmp_path / name) for name in ("one", "two"))
     assert len(first) == 2
     assert len(set(first)) == len(set(second)) == 1
@@ -54,6 +52,6 @@ def test_devices_without_keys_meet_those_of_their_own_replay_alone(
     assert None not in {first[0], second[0]}
 
 
-def test_devices_with_keys_are_told_apart_by_them(state: TestbedState, tmp_path: Path) -> None:
+def test_devices_with_keys_use_the_default_beacon_port(state: TestbedState, tmp_path: Path) -> None:
     state.keys = dict.fromkeys(("cloud", "edge-main"), "a public key")
     assert beacon_ports(state, tmp_path) == [None, None]

@@ -1,4 +1,4 @@
-"""A sweep over a real testbed, one device of it over SSH: kept only if it is whole, and resumed."""
+"""A sweep on a real testbed with one device over SSH: only complete cells are kept, and it is resumed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locke
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import take_down
 from support.disks import refuse_writes, small_disk
-from support.gallery import exhibit_models
-from support.pictures import photo_jpeg, picture_jpeg
+from support.gallery import exhibit_models, write_data_set
 from support.sshd import Sshd
 from support.testbeds import processes_with, write_inventory
 
@@ -53,6 +52,7 @@ node = "here"
 files = {{ database = "cloud.db" }}
 [edges.main]
 node = "here"
+settings = {{ "cache.policy" = "lfu", "cache.fixed_size" = 3 }}
 [devices.near]
 node = "here"
 settings = {{ "recognizer.prefetch.enabled" = false }}
@@ -68,6 +68,7 @@ photos = "museum"
 trace = "visits.csv"
 seconds = 3
 warm_up = 1
+timeout_s = 60
 [configurations.edge-cache]
 """
 _OF_SSH = ('folder = "unused"', 'python = "python3"', 'pip = ["--no-index"]')
@@ -75,14 +76,7 @@ OBJECTS = ("mona", "david", "nike")
 
 
 def museum(folder: Path) -> None:
-    for name in ("references", "queries"):
-        (folder / "museum" / name).mkdir(parents=True)
-    labels = ["query,object_id"]
-    for seed, name in enumerate(OBJECTS):
-        (folder / "museum" / "references" / f"{name}.jpg").write_bytes(picture_jpeg(seed, side=320))
-        (folder / "museum" / "queries" / f"{name}.jpg").write_bytes(photo_jpeg(seed, side=320))
-        labels.append(f"{name}.jpg,{name}")
-    (folder / "museum" / "labels.csv").write_text("\n".join(labels) + "\n")
+    write_data_set(folder / "museum", {name: seed for seed, name in enumerate(OBJECTS)})
     stays = [
         f"{visitor},{name},{2 * index},{2 * index + 2}"
         for visitor in ("ann", "bob", "zoe")
@@ -100,7 +94,7 @@ def museum(folder: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.needs("sshd")
-def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
+def test_a_sweep_keeps_complete_cells_and_continues_after_a_failure(
     sshd: Sshd, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     museum(tmp_path)
@@ -112,7 +106,7 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     command = ["testbed", "run", str(path), "--state", str(state), "--out", str(out)]
 
     with monkeypatch.context() as broken:
-        broken.setattr(sequence, "accounting_errors", lambda _rows: ["one was lost"])
+        broken.setattr(sequence, "accounting_errors", lambda _rows: ["a request has no outcome"])
         assert main(command) == 1
     assert missing(inventory, out, contents) == [cell]
     assert load_state(state) is None
@@ -124,7 +118,7 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     assert {(row.visitor, row.number) for row in rows} == {(v, n) for v in ("ann", "bob") for n in range(3)}
     summary = summarise(rows)
     assert summary.recall == 1.0
-    assert summary.answered_by["edge"] >= 4  # it has heard of zoe
+    assert summary.answered_by["edge"] >= 4  # warmed up with the visit of zoe
     kept = (out / cell.name / FACTS).read_text()
     facts = json.loads(kept)
     assert facts["machines"]["lab"]["cores"] >= 1
@@ -149,7 +143,7 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
 
 
 def local_inventory(tmp_path: Path) -> Inventory:
-    """The same without a machine over SSH."""
+    """The same inventory without SSH."""
     museum(tmp_path)
     text = REPLAY.format(node='kind = "process"', remote="unused", python="python3")
     kept = [line for line in text.splitlines() if line not in _OF_SSH]
@@ -157,7 +151,7 @@ def local_inventory(tmp_path: Path) -> Inventory:
 
 
 @pytest.mark.parametrize("facts", ["", "{", "[]", '{"seconds": 3}'])
-def test_a_part_that_is_damaged_or_of_another_version_is_named(tmp_path: Path, facts: str) -> None:
+def test_a_damaged_cell_and_one_of_another_version_are_errors(tmp_path: Path, facts: str) -> None:
     inventory = local_inventory(tmp_path)
     (cell,) = cells(inventory)
     (tmp_path / "results" / cell.name).mkdir(parents=True)
@@ -167,7 +161,7 @@ def test_a_part_that_is_damaged_or_of_another_version_is_named(tmp_path: Path, f
 
 
 @pytest.mark.parametrize("option", ["--out", "--state"])
-def test_a_file_in_place_of_a_folder_is_told_before_anything_is_measured(
+def test_a_file_instead_of_a_folder_is_refused_before_anything_is_measured(
     tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local_inventory(tmp_path)
@@ -178,7 +172,7 @@ def test_a_file_in_place_of_a_folder_is_told_before_anything_is_measured(
 
 @pytest.mark.system
 @pytest.mark.needs("mounts")
-def test_results_that_cannot_be_kept_are_not_measured(
+def test_nothing_is_measured_if_the_results_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local_inventory(tmp_path)
@@ -191,7 +185,7 @@ def test_results_that_cannot_be_kept_are_not_measured(
     assert "Read-only file system" in capsys.readouterr().err
 
 
-def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
+def test_two_runs_cannot_use_one_testbed(tmp_path: Path) -> None:
     inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
     (cell,) = cells(inventory)
     with (
@@ -203,7 +197,7 @@ def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
+def test_the_first_error_is_raised_also_if_the_removal_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
@@ -214,7 +208,7 @@ def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
             raise InvalidArgument("first")
 
     with monkeypatch.context() as unreachable, pytest.raises(InvalidArgument, match="first"):
-        unreachable.setattr(replaying, "take_down", _is_off)
+        unreachable.setattr(replaying, "take_down", _unreachable)
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), disturb)
     left = load_state(state)
     assert left is not None
@@ -222,12 +216,12 @@ def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
     assert take_down(state)
 
 
-def _is_off(_folder: Path) -> bool:
+def _unreachable(_folder: Path) -> bool:
     raise Unavailable("a node is off")
 
 
 @pytest.mark.system
-def test_a_server_that_dies_while_devices_are_prepared_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_server_that_ends_during_the_warm_up(tmp_path: Path) -> None:
     inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
     (cell,) = cells(inventory)
 
@@ -272,7 +266,7 @@ def objects_in(database: Path) -> list[str]:
         return [one.object_id for one in store.objects("museum")]
 
 
-def test_what_is_on_show_stays_in_a_smaller_catalogue(database: Path, tmp_path: Path) -> None:
+def test_a_smaller_catalogue_keeps_the_objects_on_show(database: Path, tmp_path: Path) -> None:
     smaller = tmp_path / "smaller.db"
     cut_catalogue(database, smaller, catalogue="museum", keep={"exhibit-4"}, classes=3)
     assert objects_in(smaller) == ["exhibit-0", "exhibit-1", "exhibit-4"]
@@ -283,7 +277,7 @@ def test_what_is_on_show_stays_in_a_smaller_catalogue(database: Path, tmp_path: 
     ("classes", "complaint"),
     [(6, "6 classes: .* has only 5 objects"), (1, "1 classes: 2 objects are on show")],
 )
-def test_a_number_of_classes_that_cannot_be_is_refused(
+def test_an_impossible_number_of_classes_is_refused(
     database: Path, tmp_path: Path, classes: int, complaint: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
@@ -291,7 +285,7 @@ def test_a_number_of_classes_that_cannot_be_is_refused(
         cut_catalogue(database, tmp_path / "x.db", catalogue="museum", keep=keep, classes=classes)
 
 
-def test_generated_visitors_see_objects_of_the_data_set_and_each_section_others(drawn: Path) -> None:
+def test_generated_visitors_see_the_objects_of_their_section(drawn: Path) -> None:
     spec = ReplaySpec(photos=drawn, sections=2, exhibits=2, population=6)
     seen: dict[str, set[str]] = {}
     for visit in visits_of(spec):
@@ -304,7 +298,7 @@ def test_generated_visitors_see_objects_of_the_data_set_and_each_section_others(
         visits_of(spec.model_copy(update={"sections": 3}))
 
 
-def test_a_part_gets_its_visits_and_its_catalogue_as_files(
+def test_the_visits_and_the_catalogue_of_a_cell_are_files(
     drawn: Path, database: Path, tmp_path: Path
 ) -> None:
     spec = ReplaySpec(photos=drawn, sections=1, exhibits=2, population=2, classes=4)
@@ -320,7 +314,7 @@ def test_a_part_gets_its_visits_and_its_catalogue_as_files(
     assert visits_of(changed.replay) == visits_of(spec)
 
 
-def test_the_digest_changes_with_what_is_in_the_files(drawn: Path, database: Path) -> None:
+def test_the_digest_changes_with_the_content_of_the_files(drawn: Path, database: Path) -> None:
     inventory = Inventory(
         nodes={},
         cloud=ServerSpec(node="server", files={"database": database}),

@@ -1,4 +1,4 @@
-"""Commands and files of this machine and over SSH, against a real sshd; what goes wrong, in words."""
+"""Commands and files on this machine and over SSH with a real sshd, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from support.disks import small_disk
 from support.sshd import Sshd
 
 
-def test_a_command_that_does_not_end_is_no_wrong_setting() -> None:
+def test_a_command_that_does_not_end_is_unavailable() -> None:
     with pytest.raises(Unavailable, match=r"sleep on this machine did not end within 0 s; .*busy"):
         LocalShell().run(["/bin/sleep", "60"], timeout_s=0.1)
 
 
-def test_a_command_that_fails_here_shows_its_last_words() -> None:
+def test_the_error_of_a_local_command_has_its_last_line() -> None:
     with pytest.raises(SetupError, match="sh: no room"):
         LocalShell().run(["sh", "-c", "echo first >&2; echo no room >&2; exit 3"])
 
 
-def test_a_command_that_is_not_there_is_named() -> None:
+def test_a_missing_command_is_an_error_with_its_name() -> None:
     with pytest.raises(SetupError, match="no-such-program cannot be run"):
         LocalShell().run(["no-such-program"])
 
@@ -39,7 +39,7 @@ def shell(sshd: Sshd, **changes: object) -> closing[SshShell]:
 
 
 def another_key(sshd: Sshd, folder: Path, command: str = "") -> Path:
-    """A further key that is let in; ``command`` is run in place of each command."""
+    """A further authorised key; ``command`` is executed instead of each command."""
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     with (sshd.folder / "authorized_keys").open("a") as allowed:
@@ -50,14 +50,14 @@ def another_key(sshd: Sshd, folder: Path, command: str = "") -> Path:
 @pytest.mark.system
 @pytest.mark.needs("sshd")
 class TestOverSsh:
-    def test_a_user_is_never_an_option(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_a_user_name_is_not_taken_as_an_option_of_ssh(self, sshd: Sshd, tmp_path: Path) -> None:
         proof = tmp_path / "proof"
         user = f"-oProxyCommand=touch {proof};"
         with shell(sshd, user=user) as lab, pytest.raises(Unavailable):
             lab.run(["true"])
         assert not proof.exists()
 
-    def test_files_and_words_pass_as_they_are(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_files_and_arguments_pass_unchanged(self, sshd: Sshd, tmp_path: Path) -> None:
         content = bytes(range(256)) * 4096
         (tmp_path / "sent").write_bytes(content)
         there = tmp_path / "a folder" / "it's; $HOME"
@@ -69,7 +69,7 @@ class TestOverSsh:
             assert (tmp_path / "back" / "again").read_bytes() == content
             assert lab.run(["printf", "%s|", "a b", "$(id)", "'"]) == b"a b|$(id)|'|"
 
-    def test_a_command_that_fails_shows_its_last_words(self, sshd: Sshd) -> None:
+    def test_the_error_of_a_command_has_its_last_line(self, sshd: Sshd) -> None:
         with shell(sshd) as lab, pytest.raises(SetupError, match="lab: no room"):
             lab.run(["sh", "-c", "echo first >&2; echo no room >&2; exit 3"])
 
@@ -85,21 +85,23 @@ class TestOverSsh:
             ({"host": "no-such-host.invalid"}, "Could not resolve.*check the node's host"),
         ],
     )
-    def test_a_node_that_cannot_be_reached_says_what_to_do(
+    def test_the_error_of_an_unreachable_node_has_advice(
         self, sshd: Sshd, changes: dict[str, object], complaint: str
     ) -> None:
         with shell(sshd, **changes) as lab, pytest.raises(Unavailable, match=complaint) as error:
             lab.run(["true"])
         assert "\n" not in str(error.value)
 
-    def test_what_a_login_shell_prints_is_no_part_of_an_answer(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_output_of_a_login_shell_is_removed_from_answers(self, sshd: Sshd, tmp_path: Path) -> None:
         shouting = r"echo Welcome to lab1; exec sh -c \"$SSH_ORIGINAL_COMMAND\""
         with shell(sshd, key=another_key(sshd, tmp_path, shouting)) as lab:
             assert lab.run(["printf", "%s", "answer"]) == b"answer"
             with pytest.raises(SetupError, match="lab: no room"):
                 lab.run(["sh", "-c", "echo no room >&2; exit 3"])
 
-    def test_a_login_shell_that_runs_no_command_is_told(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_the_error_of_a_login_shell_without_commands_has_its_output(
+        self, sshd: Sshd, tmp_path: Path
+    ) -> None:
         refusing = "echo This account serves files only"
         with (
             shell(sshd, key=another_key(sshd, tmp_path, refusing)) as lab,
@@ -107,7 +109,7 @@ class TestOverSsh:
         ):
             lab.run(["true"])
 
-    def test_settings_for_work_by_hand_change_no_answer(self, sshd: Sshd) -> None:
+    def test_interactive_ssh_options_do_not_change_answers(self, sshd: Sshd) -> None:
         known = f"UserKnownHostsFile={sshd.known_hosts}"
         by_hand = (known, "RequestTTY=force", "RemoteCommand=tmux", "LogLevel=DEBUG")
         with shell(sshd, options=by_hand) as lab:
@@ -116,12 +118,12 @@ class TestOverSsh:
         with silent as lab, pytest.raises(Unavailable, match="Connection refused"):
             lab.run(["true"])
 
-    def test_options_of_a_node_come_before_the_defaults(self, sshd: Sshd) -> None:
+    def test_options_of_a_node_override_the_defaults(self, sshd: Sshd) -> None:
         with shell(sshd, options=("ConnectTimeout=77",)) as lab:
             said = subprocess.run([*lab._command(), "-G", "lab"], capture_output=True, text=True, check=True)
         assert "connecttimeout 77" in said.stdout.splitlines()
 
-    def test_a_host_key_that_changed_is_no_unknown_one(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_a_changed_host_key_has_its_own_advice(self, sshd: Sshd, tmp_path: Path) -> None:
         hosts = tmp_path / "known_hosts"
         hosts.write_text(f"[127.0.0.1]:{sshd.port} {sshd.key.with_suffix('.pub').read_text()}")
         with (
@@ -130,13 +132,13 @@ class TestOverSsh:
         ):
             lab.run(["true"])
 
-    def test_a_key_that_others_can_read_is_named(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_a_key_that_others_can_read_is_refused(self, sshd: Sshd, tmp_path: Path) -> None:
         key = another_key(sshd, tmp_path)
         key.chmod(0o644)
         with shell(sshd, key=key) as lab, pytest.raises(Unavailable, match=f"{key}' are too open; chmod 600"):
             lab.run(["true"])
 
-    def test_a_folder_for_temporary_files_may_have_a_long_path(
+    def test_the_temporary_folder_may_have_a_long_path(
         self, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with tempfile.TemporaryDirectory(prefix="a" * 50, dir="/tmp") as folder:
@@ -145,7 +147,7 @@ class TestOverSsh:
                 assert lab.run(["echo", "here"]) == b"here\n"
 
     @pytest.mark.needs("mounts")
-    def test_a_full_disk_keeps_no_part_of_a_file(self, sshd: Sshd, tmp_path: Path) -> None:
+    def test_an_incomplete_file_is_removed_from_a_full_disk(self, sshd: Sshd, tmp_path: Path) -> None:
         (tmp_path / "large").write_bytes(bytes(2**21))
         disk = tmp_path / "disk"
         disk.mkdir()
@@ -154,6 +156,6 @@ class TestOverSsh:
                 lab.put(tmp_path / "large", f"{disk}/wheel")
             assert list(disk.iterdir()) == []
 
-    def test_a_command_that_hangs_is_given_up(self, sshd: Sshd) -> None:
+    def test_a_command_without_an_answer_ends_after_the_timeout(self, sshd: Sshd) -> None:
         with shell(sshd) as lab, pytest.raises(Unavailable, match="did not answer within"):
             lab.run(["sleep", "60"], timeout_s=1.0)

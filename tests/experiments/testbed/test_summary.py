@@ -1,4 +1,4 @@
-"""What a sweep found, from the files of its parts."""
+"""The summary of a sweep, from the files of its cells."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def cells(tmp_path: Path) -> list[Cell]:
     return made
 
 
-def test_latency_is_told_run_by_run_and_bytes_to_the_cloud_once(cells: list[Cell], tmp_path: Path) -> None:
+def test_latencies_are_those_of_each_run_and_bytes_to_the_cloud_count_once(
+    cells: list[Cell], tmp_path: Path
+) -> None:
     bounded, silent = summarise_sweep(cells, tmp_path)
     assert bounded.each_run_ms == {"p50": (100.0, 200.0), "p95": (100.0, 200.0)}
     assert bounded.split_ms == {"compute": 22.0, "queue": 8.0, "rest": 120.0}
@@ -65,7 +67,9 @@ def test_latency_is_told_run_by_run_and_bytes_to_the_cloud_once(cells: list[Cell
     assert silent.each_run_ms == {"p50": (), "p95": ()}
 
 
-def test_the_tables_have_a_line_for_each_also_without_answers(cells: list[Cell], tmp_path: Path) -> None:
+def test_the_tables_have_a_row_for_each_configuration_also_without_answers(
+    cells: list[Cell], tmp_path: Path
+) -> None:
     found = tables(summarise_sweep(cells, tmp_path))
     assert all({len(row) for row in table.rows} == {len(table.columns)} for table in found)
     latency, cost = found
@@ -74,17 +78,17 @@ def test_the_tables_have_a_line_for_each_also_without_answers(cells: list[Cell],
     assert cost.rows[1][2:4] == ("0.0", "-")
 
 
-def test_links_that_were_off_are_counted(cells: list[Cell], tmp_path: Path) -> None:
+def test_links_outside_the_target_are_counted(cells: list[Cell], tmp_path: Path) -> None:
     (links,) = notes(summarise_sweep(cells, tmp_path))
     assert "at most 0.70 ms and 0.2 %; 4 of 4 missed the target" in links
 
 
-def test_runs_whose_photos_were_sent_late_are_named(cells: list[Cell], tmp_path: Path) -> None:
+def test_runs_with_late_photos_are_named(cells: list[Cell], tmp_path: Path) -> None:
     write_rows(tmp_path / cells[1].name / ROWS, [replace(ROW, late_ms=300.0)])
     late = notes(summarise_sweep(cells, tmp_path))[1]
     assert "bounded/baseline/run-2 (300 ms)" in late
     assert "run-1" not in late
 
 
-def test_the_picture_can_be_drawn(cells: list[Cell], tmp_path: Path) -> None:
+def test_a_picture_is_drawn(cells: list[Cell], tmp_path: Path) -> None:
     assert draw(summarise_sweep(cells, tmp_path), tmp_path / "summary.png", {}).stat().st_size > 5_000

@@ -1,4 +1,4 @@
-"""Testbeds of real daemons: up, asked from outside, down; and down again whatever happened between."""
+"""Testbeds of real daemons: start, use by other commands, and removal in every case."""
 
 from __future__ import annotations
 
@@ -45,12 +45,11 @@ def nearsight(*arguments: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 
-def test_taking_down_what_is_not_up_makes_no_folder(tmp_path: Path) -> None:
+def test_taking_down_a_missing_testbed_creates_no_folder(tmp_path: Path) -> None:
     assert not take_down(tmp_path / "misspelt.testbed")
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +61,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.needs("namespaces")
-def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tmp_path: Path) -> None:
+def test_other_commands_use_a_running_testbed_and_down_removes_it(folder: Path, tmp_path: Path) -> None:
     path = write_inventory(tmp_path, CROWD.format(kind="namespace"))
     up = nearsight("testbed", "up", path)
     assert up.returncode == 0, up.stderr
@@ -94,7 +93,7 @@ def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tm
     assert nearsight("testbed", "status", path).returncode == 2
 
 
-def test_a_failure_leaves_nothing_and_names_the_daemon(folder: Path, tmp_path: Path) -> None:
+def test_a_failed_start_is_undone_and_the_error_names_the_daemon(folder: Path, tmp_path: Path) -> None:
     text = CROWD.format(kind="process").replace(
         'node = "box"', 'node = "box"\nsettings = { "cache.polizy" = "lru" }'
     )
@@ -104,12 +103,12 @@ def test_a_failure_leaves_nothing_and_names_the_daemon(folder: Path, tmp_path: P
     assert processes_with(str(folder)) == []
 
 
-def test_hosts_of_a_building_go_through_its_one_link_to_the_cloud(folder: Path, tmp_path: Path) -> None:
+def test_hosts_of_a_building_share_its_link_to_the_cloud(folder: Path, tmp_path: Path) -> None:
     hop = '[[links]]\nfrom = "phone"\nto = "server"\nvia = "box"\n'
     inventory = read_inventory(write_inventory(tmp_path, CROWD.format(kind="process") + hop))
     state = bring_up(inventory, folder)
     endpoint = state.endpoint("phone-2", "cloud")
-    (before,) = ask_status([endpoint], timeout_s=20.0)
+    (before,) = ask_status([endpoint], timeout_s=100.0)
     assert (before.daemon, before.error) == ("cloud", "")
     with open_nodes(state, folder) as nodes:
         nodes["box"].stop(["link-to-cloud"])
@@ -117,11 +116,9 @@ def test_hosts_of_a_building_go_through_its_one_link_to_the_cloud(folder: Path, 
     assert after.error
 
 
-def test_a_run_removes_what_a_killed_run_left_but_no_testbed_of_a_person(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_run_replaces_the_testbed_of_a_killed_run_and_no_other(folder: Path, tmp_path: Path) -> None:
     inventory = read_inventory(write_inventory(tmp_path, ALONE))
-    left = bring_up(inventory, folder, of_run=True)  # and its run is gone: nobody takes it down
+    left = bring_up(inventory, folder, of_run=True)  # as after the end of its run by SIGKILL
     with pytest.raises(SetupError, match=r"of a run is up in .*testbed down"):
         bring_up(inventory, folder)
     before = processes_with(str(folder))
@@ -134,7 +131,7 @@ def test_a_run_removes_what_a_killed_run_left_but_no_testbed_of_a_person(
         bring_up(inventory, folder, of_run=True)
 
 
-def test_what_killed_tests_left_is_taken_down_and_what_others_do_now_is_not(tmp_path: Path) -> None:
+def test_testbeds_of_killed_tests_are_taken_down_and_those_of_running_ones_are_not(tmp_path: Path) -> None:
     inventory = read_inventory(write_inventory(tmp_path, CROWD.format(kind="process")))
     with subprocess.Popen(["true"]) as dead:
         pass
@@ -147,7 +144,7 @@ def test_what_killed_tests_left_is_taken_down_and_what_others_do_now_is_not(tmp_
     assert [load_state(folder) is None for folder in folders] == [True, False]
 
 
-def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> None:
+def test_the_testbed_of_a_killed_up_can_be_taken_down(folder: Path, tmp_path: Path) -> None:
     path = write_inventory(tmp_path, CROWD.format(kind="process"))
     with subprocess.Popen(
         [sys.executable, "-m", "nearsight", "testbed", "up", str(path)], stderr=subprocess.PIPE, text=True

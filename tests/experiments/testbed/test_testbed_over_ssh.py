@@ -1,4 +1,4 @@
-"""Nodes over SSH, against a real sshd: what is installed, started, collected and removed there."""
+"""Nodes over SSH with a real sshd: installation, start, logs and removal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ rtt_ms = 8
 """
 
 
-def test_a_node_over_ssh_is_installed_watched_and_cleared(
+def test_a_testbed_over_ssh_is_installed_run_and_removed(
     sshd: Sshd, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inventory = read_inventory(write_inventory(tmp_path, lab(sshd, remote)))
@@ -59,7 +59,7 @@ def test_a_node_over_ssh_is_installed_watched_and_cleared(
         security = ClientSecurity(folder / "keys" / "cloud.key_secret", state.keys["edge-main"])
         edge = [state.daemons[2].endpoint]
         wait_until(
-            lambda: ask_status(edge, timeout_s=5.0, security=security)[0].ready, timeout_s=30.0, what="edge"
+            lambda: ask_status(edge, timeout_s=60.0, security=security)[0].ready, timeout_s=100.0, what="edge"
         )
         here, there = status(state, folder)
         assert here.daemons["cloud"].running
@@ -83,7 +83,9 @@ def test_a_node_over_ssh_is_installed_watched_and_cleared(
         assert not folder.exists()
 
 
-def test_a_node_that_is_off_is_cleared_when_it_is_back(tmp_path: Path, libraries: Path, remote: Path) -> None:
+def test_an_unreachable_node_is_cleaned_up_when_it_is_reachable_again(
+    tmp_path: Path, libraries: Path, remote: Path
+) -> None:
     with testbed_folder(tmp_path) as folder:
         with running_sshd(tmp_path / "sshd", {"PYTHONPATH": str(libraries)}) as sshd:
             bring_up(read_inventory(write_inventory(tmp_path, lab(sshd, remote))), folder)
@@ -102,7 +104,7 @@ def test_a_node_that_is_off_is_cleared_when_it_is_back(tmp_path: Path, libraries
         assert processes_with(str(remote)) == []
 
 
-def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tmp_path: Path) -> None:
+def test_the_installation_can_be_removed_without_a_running_testbed(sshd: Sshd, tmp_path: Path) -> None:
     there = tmp_path / "there"
     (there / "venv").mkdir(parents=True)
     (there / "agent.py").touch()
@@ -113,7 +115,7 @@ def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tm
     assert not (tmp_path / "state").exists()
 
 
-def test_an_installation_ends_on_the_node_when_it_is_interrupted(sshd: Sshd, tmp_path: Path) -> None:
+def test_an_interrupted_installation_ends_on_the_node(sshd: Sshd, tmp_path: Path) -> None:
     slow, begun = tmp_path / "python3", tmp_path / "begun"
     venv = f'[ "$2" != venv ] || {{ echo $$ >"{begun}"; exec sleep 600; }}'
     slow.write_text(f'#!/bin/sh\n{venv}\nexec {sys.executable} "$@"\n')
@@ -123,13 +125,13 @@ def test_an_installation_ends_on_the_node_when_it_is_interrupted(sshd: Sshd, tmp
     path = write_inventory(tmp_path, f'wheel = "a.whl"\n{text}')
     command = [sys.executable, "-m", "nearsight", "testbed", "up", str(path)]
     with testbed_folder(tmp_path), subprocess.Popen(command, start_new_session=True) as up:
-        wait_until(lambda: begun.exists() and begun.read_text() != "", timeout_s=60.0, what="venv")
+        wait_until(lambda: begun.exists() and begun.read_text() != "", timeout_s=100.0, what="venv")
         os.killpg(up.pid, signal.SIGINT)  # as Ctrl-C in a terminal
-        up.wait(60)
+        up.wait(100)
     assert started(int(begun.read_text())) is None
 
 
-def test_nodes_of_one_machine_install_once(
+def test_nodes_on_one_machine_are_installed_once(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "there"
@@ -146,7 +148,7 @@ def test_nodes_of_one_machine_install_once(
     assert len(installed) == 1
 
 
-def test_what_another_testbed_on_the_node_uses_stays(sshd: Sshd, tmp_path: Path) -> None:
+def test_files_of_another_testbed_on_the_node_are_not_removed(sshd: Sshd, tmp_path: Path) -> None:
     there = tmp_path / "there"
     (there / "venv").mkdir(parents=True)
     (there / "agent.py").touch()
@@ -158,7 +160,7 @@ def test_what_another_testbed_on_the_node_uses_stays(sshd: Sshd, tmp_path: Path)
     assert (there / "agent.py").is_file()
 
 
-def test_a_testbed_goes_down_where_the_agent_was_removed(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_testbed_can_be_taken_down_without_its_agent(sshd: Sshd, tmp_path: Path) -> None:
     there = tmp_path / "there"
     inventory = read_inventory(write_inventory(tmp_path, lab(sshd, there)))
     with testbed_folder(tmp_path) as folder:
@@ -173,7 +175,7 @@ def test_a_testbed_goes_down_where_the_agent_was_removed(sshd: Sshd, tmp_path: P
     assert processes_with(f"# {there}") == []
 
 
-def test_what_no_testbed_made_stays_where_none_is_up(sshd: Sshd, tmp_path: Path) -> None:
+def test_files_of_the_user_are_not_removed(sshd: Sshd, tmp_path: Path) -> None:
     there, state = tmp_path / "there", tmp_path / "state"
     for folder in (there / "venv", state / "nodes", state / "photos"):
         folder.mkdir(parents=True)
@@ -183,7 +185,7 @@ def test_what_no_testbed_made_stays_where_none_is_up(sshd: Sshd, tmp_path: Path)
     assert [path.name for path in state.iterdir()] == ["photos"]
 
 
-def test_a_node_without_python_says_so(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_node_without_python_is_refused(sshd: Sshd, tmp_path: Path) -> None:
     text = lab(sshd, tmp_path / "remote").replace(sys.executable, "python9")
     with testbed_folder(tmp_path) as folder:
         with pytest.raises(NearsightError, match=r"lab.*python9.*not found; .*apt-get install python3"):
@@ -192,7 +194,7 @@ def test_a_node_without_python_says_so(sshd: Sshd, tmp_path: Path) -> None:
         assert not (folder / "testbed.json").exists()
 
 
-def test_a_python_that_is_too_old_is_named(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_is_refused(sshd: Sshd, tmp_path: Path) -> None:
     says = "import sys; sys.version_info = (3, 6, 15); sys.version = '3.6.15 (old)'; exec(sys.argv[2])"
     old = tmp_path / "python3.6"
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{says}" "$@"\n')
