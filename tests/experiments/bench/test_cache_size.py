@@ -1,9 +1,9 @@
-"""The benchmark compares ways that agree, and shows where the local scan gets stuck."""
+"""The benchmark of cache sizes compares methods that agree, and a local scan that stops too early."""
 
 from nearsight.experiments.bench.cache_size import run
 
 
-def test_the_loop_and_the_exact_choice_agree_and_the_local_scan_stops_at_no_cache() -> None:
+def test_loop_and_exact_choice_agree_and_the_local_scan_stops_at_size_0() -> None:
     rows = {row["method"]: row for row in run(objects=4000, repeats=3)}
     assert rows["exact"]["k"] == rows["python loop"]["k"] == rows["exact, with ranking"]["k"] > 0
     assert rows["local scan from 0"]["k"] == 0

@@ -1,9 +1,9 @@
-"""The benchmark of warm requests measures the edge and the runtime on the same tensors."""
+"""The benchmark of warm requests: edge and runtime with the same tensors."""
 
 from nearsight.experiments.bench.inference import run
 
 
-def test_both_are_measured_for_every_size() -> None:
+def test_edge_and_runtime_are_measured_for_every_size() -> None:
     rows = run((8, 16), blocks=2, requests=3)
     assert [row["input_kb"] for row in rows] == [0.768, 3.072]
     for row in rows:

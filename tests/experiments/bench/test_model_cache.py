@@ -1,4 +1,4 @@
-"""The benchmark of the model cache replays the same requests through every policy."""
+"""The benchmark of the model cache."""
 
 from nearsight.common.model_cache.registry import policy_names
 from nearsight.experiments.bench.model_cache import run

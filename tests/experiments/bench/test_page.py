@@ -1,4 +1,4 @@
-"""The benchmark of the visitor's page: one row for each visit; how fast is not judged here, how large is."""
+"""The benchmark of the visitor's page: one row for each visit, and the limit of its size."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The benchmark of the result cache measures every approximation in a full cache."""
+"""The benchmark of the result cache."""
 
 from nearsight.experiments.bench.result_cache import run
 from nearsight.experiments.studies.approximate_keys.traffic_figures import FUNCTIONS

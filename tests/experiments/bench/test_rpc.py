@@ -1,3 +1,5 @@
+"""The benchmark of RPC."""
+
 import json
 
 import pytest
@@ -7,8 +9,8 @@ from nearsight.experiments.bench.rpc import run
 
 @pytest.mark.system
 def test_the_benchmark_measures_both_transports_with_and_without_curve() -> None:
-    said: list[str] = []
-    result = run(said.append, sizes_bytes=(64, 4096), rounds=2, calls=5)
+    steps: list[str] = []
+    result = run(steps.append, sizes_bytes=(64, 4096), rounds=2, calls=5)
     assert {(r["transport"], r["curve"], r["size_bytes"]) for r in result["rows"]} == {
         (transport, curve, size)
         for transport in ("nearsight", "pyzmq")
@@ -17,5 +19,5 @@ def test_the_benchmark_measures_both_transports_with_and_without_curve() -> None
     }
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in result["rows"])
     assert all(ratio["p50_ratio"] > 0 for ratio in result["ratios"])
-    assert said
+    assert steps
     assert json.loads(json.dumps(result)) == result

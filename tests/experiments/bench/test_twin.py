@@ -1,4 +1,4 @@
-"""The benchmark of the twin runs the twin that it says."""
+"""The benchmark of the twin."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from nearsight.experiments.twin.session import ADAPTIVE
 
 
 @pytest.mark.system
-def test_a_run_is_measured_as_large_as_asked_for() -> None:
+def test_a_run_of_the_requested_size_is_measured() -> None:
     (row,) = run((Size(ADAPTIVE, 4, 2, 5.0),))
     assert (row["devices"], row["edges"], row["seconds"]) == (4, 2, 5.0)
     assert 4 * 3 <= row["requests"] <= 4 * 5
