@@ -1,4 +1,4 @@
-"""Evaluating data sets: what counts as right, wrong and missed, and several sets in one catalogue."""
+"""Evaluation of data sets: right, wrong and missed answers, and several sets in one catalogue."""
 
 import os
 from pathlib import Path
@@ -16,33 +16,19 @@ from nearsight.experiments.datasets.evaluation import (
     steps,
     total,
 )
-from support.gallery import SETTINGS, SIDE
-from support.pictures import photo_jpeg, picture_jpeg
+from support.gallery import SETTINGS, numbered, write_data_set
+from support.pictures import picture_jpeg
 
 FIGURES = {"recall", "precision", "wrong", "queries", "extract_ms", "match_ms", "verify_ms"}
 STANFORD = Path(os.environ.get("NEARSIGHT_SMVS", "no such folder"))
-"""Stanford Mobile Visual Search, where a person has it: it may not be shipped."""
+"""Folder of Stanford Mobile Visual Search, if available; its licence does not allow distribution."""
 
 
 def outcome(expected: str | None, answered: str | None) -> Outcome:
     return Outcome(Path("photo.jpg"), expected, answered, 12, 1.0, 2.0, 3.0)
 
 
-def make_folder(folder: Path, seeds: range, unknown: range = range(0)) -> Path:
-    """References and a photo of each seed, photos of the unknown ones, and their labels."""
-    for name in ("references", "queries"):
-        (folder / name).mkdir(parents=True)
-    lines = ["query,object_id"]
-    for seed in seeds:
-        (folder / "references" / f"{seed}.jpg").write_bytes(picture_jpeg(seed, side=SIDE))
-    for seed in (*seeds, *unknown):
-        (folder / "queries" / f"photo{seed}.jpg").write_bytes(photo_jpeg(seed, side=SIDE))
-        lines.append(f"photo{seed}.jpg,{seed if seed in seeds else ''}")
-    (folder / "labels.csv").write_text("\n".join(lines))
-    return folder
-
-
-def test_figures_count_right_wrong_and_missed_answers() -> None:
+def test_recall_precision_and_wrong_answers_are_counted() -> None:
     outcomes = (
         outcome("a", "a"),
         outcome("a", "b"),
@@ -62,14 +48,14 @@ def test_figures_count_right_wrong_and_missed_answers() -> None:
     }
 
 
-def test_recall_and_precision_are_absent_where_they_mean_nothing() -> None:
+def test_recall_and_precision_are_none_without_photos_of_objects() -> None:
     report = EvaluationReport("landmarks", 5, (outcome(None, None),))
     assert (report.recall, report.precision, report.wrong) == (None, None, 0)
     assert EvaluationReport("empty", 0, ()).to_json()["queries"] == 0
 
 
-def test_a_data_set_is_learnt_and_asked(tmp_path: Path) -> None:
-    (dataset,) = datasets_in([make_folder(tmp_path / "small", range(4), range(10, 12))])
+def test_a_data_set_is_trained_and_evaluated(tmp_path: Path) -> None:
+    (dataset,) = datasets_in([write_data_set(tmp_path / "small", numbered(range(4)), range(10, 12))])
     done: list[int] = []
     (report,) = evaluate_together([dataset], SETTINGS, progress=done.append)
     assert set(report.to_json()) == FIGURES
@@ -80,12 +66,8 @@ def test_a_data_set_is_learnt_and_asked(tmp_path: Path) -> None:
 
 
 def test_several_folders_share_one_catalogue_and_get_a_report_each(tmp_path: Path) -> None:
-    # Both folders call their objects 0 and 1; the second one's are other pictures.
-    first = make_folder(tmp_path / "a" / "set", range(2))
-    second = make_folder(tmp_path / "b" / "set", range(2), range(3, 4))
-    for seed in range(2):
-        (second / "references" / f"{seed}.jpg").write_bytes(picture_jpeg(seed + 20, side=SIDE))
-        (second / "queries" / f"photo{seed}.jpg").write_bytes(photo_jpeg(seed + 20, side=SIDE))
+    first = write_data_set(tmp_path / "a" / "set", numbered(range(2)))
+    second = write_data_set(tmp_path / "b" / "set", {"0": 20, "1": 21}, [3])
     reports = evaluate_together(datasets_in([first, second]), SETTINGS)
     assert [report.objects for report in reports] == [4, 4]
     assert [report.recall for report in reports] == [1.0, 1.0]
@@ -94,13 +76,15 @@ def test_several_folders_share_one_catalogue_and_get_a_report_each(tmp_path: Pat
     assert set(content) == {*FIGURES, "datasets"}
 
 
-def test_one_folder_gives_exactly_the_figures(tmp_path: Path) -> None:
-    reports = evaluate_together(datasets_in([make_folder(tmp_path / "small", range(2))]), SETTINGS)
+def test_the_json_of_one_data_set_has_no_list_of_data_sets(tmp_path: Path) -> None:
+    reports = evaluate_together(
+        datasets_in([write_data_set(tmp_path / "small", numbered(range(2)))]), SETTINGS
+    )
     assert set(reports_to_json(reports)) == FIGURES
 
 
-def test_images_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "small", range(3))
+def test_unreadable_images_are_named_and_skipped(tmp_path: Path) -> None:
+    folder = write_data_set(tmp_path / "small", numbered(range(3)))
     (folder / "references" / "0.jpg").write_bytes(b"no image")
     (folder / "queries" / "photo1.jpg").write_bytes(picture_jpeg(1)[:400])
     (report,) = evaluate_together(datasets_in([folder]), SETTINGS)
@@ -112,8 +96,8 @@ def test_images_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Pat
     assert "photo1.jpg" in report.unreadable[1]
 
 
-def test_a_reference_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    (dataset,) = datasets_in([make_folder(tmp_path / "small", range(2))])
+def test_a_duplicate_reference_is_refused(tmp_path: Path) -> None:
+    (dataset,) = datasets_in([write_data_set(tmp_path / "small", numbered(range(2)))])
     with pytest.raises(InvalidArgument, match="'0'"):
         evaluate_together([dataset, dataset], SETTINGS)
 

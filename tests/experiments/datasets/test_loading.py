@@ -1,4 +1,4 @@
-"""Both layouts, several data sets in one folder, and what is said when something is missing."""
+"""Both layouts, several data sets in one folder, and errors."""
 
 import shutil
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_labelled_folder_gives_references_with_their_views_and_labelled_querie
     assert by_name(dataset) == {"queries/1.JPG": "b", "queries/2.jpg": None}
 
 
-def test_objects_csv_gives_label_and_metadata_and_the_id_stands_in_for_a_missing_label(
+def test_objects_csv_has_labels_and_metadata_and_the_id_replaces_a_missing_label(
     labelled: Path,
 ) -> None:
     (labelled / "objects.csv").write_text(
@@ -67,7 +67,7 @@ def test_objects_csv_gives_label_and_metadata_and_the_id_stands_in_for_a_missing
     assert (second.label, dict(second.metadata)) == ("The bridge", {"artist": "Vera"})
 
 
-def test_labels_may_give_paths_from_the_folder_itself(labelled: Path) -> None:
+def test_labels_may_contain_paths_from_the_folder_of_the_data_set(labelled: Path) -> None:
     (labelled / "labels.csv").write_text("query,object_id\nqueries/1.JPG,b\nqueries/2.jpg,a\n")
     assert by_name(load_dataset(labelled)) == {"queries/1.JPG": "b", "queries/2.jpg": "a"}
 
@@ -104,11 +104,11 @@ def test_a_missing_part_is_named(labelled: Path, part: str) -> None:
     assert "labels.csv" in caught.value.advice
 
 
-def test_without_labels_the_names_of_photos_say_what_they_show(labelled: Path) -> None:
+def test_without_labels_the_names_of_photos_identify_their_objects(labelled: Path) -> None:
     (labelled / "labels.csv").unlink()
     touch(labelled, "references/a_1.jpg", "queries/a_1_02.jpg", "queries/a-2.jpg", "queries/b.jpg")
     touch(labelled, "queries/unknown_01.jpg", "queries/b/any.jpg", "queries/ab.jpg")
-    touch(labelled, "queries/b_3.HEIC")  # of a phone; that it cannot be decoded is said when it is asked
+    touch(labelled, "queries/b_3.HEIC")  # from a phone; it is decoded later
     dataset = load_dataset(labelled)
     assert by_name(dataset) == {
         "queries/a_1_02.jpg": "a_1",
@@ -122,7 +122,7 @@ def test_without_labels_the_names_of_photos_say_what_they_show(labelled: Path) -
     assert "labels.csv" in dataset.with_prefix("p").remark
 
 
-def test_photos_that_no_name_explains_need_labels(labelled: Path) -> None:
+def test_photos_without_names_of_objects_need_labels(labelled: Path) -> None:
     (labelled / "labels.csv").unlink()
     with pytest.raises(InvalidArgument, match="has the name of an object") as caught:
         load_dataset(labelled)
@@ -130,7 +130,7 @@ def test_photos_that_no_name_explains_need_labels(labelled: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["plain", "plain/references"])
-def test_without_photos_the_references_are_asked_and_the_remark_says_how_to_add_labels(
+def test_without_photos_the_references_are_queries_and_the_remark_explains_labels(
     labelled: Path, folder: str
 ) -> None:
     shutil.rmtree(labelled / "queries")
@@ -153,7 +153,7 @@ def test_a_stanford_category_pairs_photos_of_all_cameras_by_number(stanford: Pat
     assert by_name(dataset) == {"Canon/001.jpg": "001", "Palm/002.JPG": "002", "Palm/7.jpg": None}
 
 
-def test_numbers_match_whatever_their_leading_zeros(tmp_path: Path) -> None:
+def test_numbers_match_with_any_leading_zeros(tmp_path: Path) -> None:
     touch(tmp_path / "cds", "reference/0012.jpg", "E63/12.jpg")
     assert by_name(load_dataset(tmp_path / "cds")) == {"E63/12.jpg": "0012"}
 
@@ -164,7 +164,7 @@ def test_a_category_without_references_holds_only_unknown_objects(stanford: Path
     assert by_name(dataset) == {"Query/004.jpg": None}
 
 
-def test_several_data_sets_get_ids_that_fit_in_one_catalogue(stanford: Path, labelled: Path) -> None:
+def test_ids_of_several_data_sets_are_distinct_in_one_catalogue(stanford: Path, labelled: Path) -> None:
     labelled.rename(stanford / "plain")
     datasets = load_datasets(stanford)
     assert [dataset.name for dataset in datasets] == ["books", "landmarks", "plain"]
@@ -178,13 +178,13 @@ def test_a_single_data_set_keeps_its_ids(labelled: Path, stanford: Path) -> None
     assert load_datasets(stanford / "books") == (load_dataset(stanford / "books"),)
 
 
-def test_several_data_sets_are_not_taken_for_one(stanford: Path) -> None:
+def test_a_folder_of_several_data_sets_is_not_loaded_as_one(stanford: Path) -> None:
     with pytest.raises(InvalidArgument, match="several data sets: books, landmarks"):
         load_dataset(stanford)
 
 
 @pytest.mark.parametrize("load", [load_dataset, load_datasets])
-def test_a_folder_of_no_known_layout_says_what_is_expected(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_of_unknown_layout_is_refused_with_the_known_layouts(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     touch(tmp_path, "photos/1.jpg")
     with pytest.raises(NotFound, match="no known data set") as caught:
         load(tmp_path)
@@ -192,7 +192,7 @@ def test_a_folder_of_no_known_layout_says_what_is_expected(load, tmp_path: Path)
     assert "Reference/001.jpg" in caught.value.advice
 
 
-def test_a_missing_folder_and_a_file_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_file_are_different_errors(tmp_path: Path) -> None:
     touch(tmp_path, "file")
     with pytest.raises(NotFound, match="no folder"):
         load_dataset(tmp_path / "nothing")
@@ -215,7 +215,7 @@ def test_an_incomplete_category_is_refused(tmp_path: Path, names: tuple[str, ...
         load_dataset(tmp_path / "books")
 
 
-def test_a_data_set_refuses_double_ids_and_answers_without_reference() -> None:
+def test_a_data_set_refuses_duplicate_ids_and_queries_without_reference() -> None:
     reference = Reference("a", "a", (Path("a.jpg"),))
     with pytest.raises(InvalidArgument, match="more than one reference called a"):
         Dataset("x", (reference, reference), ())

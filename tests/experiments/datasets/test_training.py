@@ -1,4 +1,4 @@
-"""Learning the references of a data set."""
+"""Training the references of a data set."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ SETTINGS = RecognitionSettings()
 
 @pytest.fixture
 def references(tmp_path: Path) -> list[Reference]:
-    """One that can be learnt, and one that is no picture."""
+    """An unreadable reference and a trainable one."""
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.jpg"
     good.write_bytes(picture_jpeg(1))
     bad.write_bytes(b"no picture")
     return [Reference("bad", "Bad", (bad,)), Reference("good", "Good", (good,))]
 
 
-def test_what_cannot_be_learnt_is_named_and_the_others_are_learnt(references: list[Reference]) -> None:
+def test_untrainable_references_are_named_and_the_others_are_trained(references: list[Reference]) -> None:
     told: list[int] = []
     models, failures = train_references(references, SETTINGS, told.append)
     assert [model.object_id for model in models] == ["good"]
@@ -30,7 +30,7 @@ def test_what_cannot_be_learnt_is_named_and_the_others_are_learnt(references: li
     assert told == [1, 1]
 
 
-def test_where_all_are_needed_one_that_cannot_be_learnt_is_an_error(
+def test_an_untrainable_reference_is_an_error_if_all_are_required(
     references: list[Reference],
 ) -> None:
     with pytest.raises(InvalidArgument):

@@ -1,4 +1,4 @@
-"""What a person sees of a long run: on a terminal a bar, in a log a line per part."""
+"""Progress of a long run: a bar on a terminal, one line per cell in a log."""
 
 from io import StringIO
 
@@ -9,7 +9,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.experiments.framework.cell_progress import CellProgress, in_words
 
 
-def test_a_log_has_a_line_per_part_with_the_time_left() -> None:
+def test_the_log_has_a_line_per_cell_with_the_remaining_time() -> None:
     clock, text = ManualClock(), StringIO()
     progress = CellProgress("fig3.2", 5, 1, Console(file=text, width=200), clock=clock)
     for key, took_s in (("0-auto", 10.0), ("0-lsh", 30.0)):
@@ -22,7 +22,7 @@ def test_a_log_has_a_line_per_part_with_the_time_left() -> None:
     ]
 
 
-def test_nothing_is_left_after_the_last_part() -> None:
+def test_the_line_of_the_last_cell_has_no_remaining_time() -> None:
     text = StringIO()
     progress = CellProgress("crowd", 1, 0, Console(file=text, width=200), clock=ManualClock())
     progress.begin("only")
@@ -31,11 +31,11 @@ def test_nothing_is_left_after_the_last_part() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7.6, "8 s"), (99.4, "99 s"), (754.0, "0:12:34")])
-def test_times_are_for_a_person(seconds: float, text: str) -> None:
+def test_times_are_formatted(seconds: float, text: str) -> None:
     assert in_words(seconds) == text
 
 
-def test_the_time_left_goes_down_while_a_part_is_measured_but_not_below_the_other_parts() -> None:
+def test_the_remaining_time_decreases_during_a_cell_down_to_that_of_the_other_cells() -> None:
     clock = ManualClock()
     progress = CellProgress("lab", 3, 0, Console(file=StringIO()), clock=clock)
     progress.begin("first")

@@ -1,6 +1,6 @@
-"""Experiments: what is finished is kept, what failed is not, and numbers and pictures come from files.
+"""Runs of experiments: finished cells are kept, and numbers and pictures are computed from the files.
 
-Cells that several experiments have in common are measured once; processes that run cells end with the parent.
+Cells that several experiments share are measured once. Processes that run cells end with their parent.
 """
 
 import csv
@@ -29,7 +29,7 @@ from nearsight.experiments.framework.running import (
     prepare,
     run_cells,
 )
-from support.leash import leashed
+from support.leash import ended, leashed
 from support.squares import Squares, SquaresAtOnce
 from support.waiting import wait_until
 
@@ -56,7 +56,7 @@ def run(experiment: Squares, out: Path, options: RunOptions | None = None, *, fr
     return sum(steps)
 
 
-def test_a_run_leaves_rows_summary_and_picture_that_say_where_they_are_from(tmp_path: Path) -> None:
+def test_a_run_writes_rows_summary_and_picture_with_their_provenance(tmp_path: Path) -> None:
     assert run(Squares(), tmp_path, RunOptions(seed=7)) == 4
     with (tmp_path / "rows.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -75,27 +75,18 @@ def test_a_run_leaves_rows_summary_and_picture_that_say_where_they_are_from(tmp_
     ]
 
 
-def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
-    experiment = Squares()
+def test_an_interrupted_run_continues_and_gives_the_rows_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    experiment, broken = Squares(), tmp_path / "broken"
     experiment.fails_at = "n-2"
     with pytest.raises(Unavailable):
-        run(experiment, tmp_path)
-    assert not (tmp_path / "rows.csv").exists()
+        run(experiment, broken)
+    assert not (broken / "rows.csv").exists()
     again = Squares()
-    assert [cell.key for cell in missing_cells(again, RunOptions(), tmp_path)] == ["n-2", "n-3"]
-    assert run(again, tmp_path) == 2
+    assert [cell.key for cell in missing_cells(again, RunOptions(), broken)] == ["n-2", "n-3"]
+    assert run(again, broken) == 2
     assert again.measured == ["n-2", "n-3"]
-    assert len(ResultFolder(tmp_path).rows()) == 4
-
-
-def test_an_interrupted_run_gives_the_rows_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    experiment = Squares()
-    experiment.fails_at = "n-1"
-    with pytest.raises(Unavailable):
-        run(experiment, tmp_path / "broken")
-    run(Squares(), tmp_path / "broken")
     run(Squares(), tmp_path / "whole")
-    assert ResultFolder(tmp_path / "broken").rows() == ResultFolder(tmp_path / "whole").rows()
+    assert ResultFolder(broken).rows() == ResultFolder(tmp_path / "whole").rows()
 
 
 def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:
@@ -113,11 +104,11 @@ def test_cells_that_finished_before_another_process_failed_are_kept(tmp_path: Pa
         run(experiment, tmp_path)
     missing = missing_cells(SquaresAtOnce(), RunOptions(), tmp_path)
     assert "n-3" in [cell.key for cell in missing]
-    assert not multiprocessing.active_children(), "nothing goes on behind it"
+    assert not multiprocessing.active_children(), "all workers have ended"
     assert run(SquaresAtOnce(), tmp_path) == len(missing)
 
 
-def test_a_finished_run_is_not_measured_again_unless_asked_for(tmp_path: Path) -> None:
+def test_a_finished_run_is_measured_again_only_on_request(tmp_path: Path) -> None:
     run(Squares(), tmp_path)
     assert missing_cells(Squares(), RunOptions(), tmp_path) == ()
     assert run(Squares(), tmp_path) == 0
@@ -139,13 +130,13 @@ def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_an_option_that_means_nothing_to_the_experiment_is_refused(tmp_path: Path) -> None:
+def test_an_option_that_the_experiment_does_not_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "stays.csv").write_text("")
     with pytest.raises(InvalidArgument, match="does not use visits"):
         run(Squares(), tmp_path / "out", RunOptions(visits=tmp_path / "stays.csv"))
 
 
-def test_visits_that_are_not_there_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_visits_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         prepare(find_experiment("fig6.3"), RunOptions(visits=tmp_path / "gone.csv"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -157,7 +148,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         run(Squares(), tmp_path / "file" / "out")
 
 
-def test_a_damaged_file_is_told_apart_from_a_missing_one(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_different_errors(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         conclude(Squares(), tmp_path)
     run(Squares(), tmp_path)
@@ -166,13 +157,13 @@ def test_a_damaged_file_is_told_apart_from_a_missing_one(tmp_path: Path) -> None
         conclude(Squares(), tmp_path)
 
 
-def test_a_finished_part_that_is_damaged_or_deleted_is_measured_again_and_no_other(tmp_path: Path) -> None:
+def test_only_damaged_and_deleted_cells_are_measured_again(tmp_path: Path) -> None:
     squares = Squares()
     prepare(squares, ALL, tmp_path)
     cells, folder = squares.cells(ALL), ResultFolder(tmp_path)
     for cell in cells:
         folder.keep_cell(cell.key, squares.run(cell, ALL))
-    (tmp_path / "cells" / f"{cells[1].key}.json").write_bytes(b"")  # as after a power cut
+    (tmp_path / "cells" / f"{cells[1].key}.json").write_bytes(b"")  # as after a power failure
     assert missing_cells(squares, ALL, tmp_path) == (cells[1],)
     shutil.rmtree(tmp_path / "cells")
     assert run(squares, tmp_path) == len(cells)
@@ -187,7 +178,7 @@ def test_damaged_rows_are_refused(tmp_path: Path, end: bytes) -> None:
         conclude(Squares(), tmp_path)
 
 
-def test_rows_of_another_version_are_told_apart_from_a_bug(tmp_path: Path) -> None:
+def test_rows_of_another_version_are_refused(tmp_path: Path) -> None:
     run(Squares(), tmp_path)
     (tmp_path / "rows.csv").write_text("root\n3\n")
     with pytest.raises(
@@ -196,7 +187,7 @@ def test_rows_of_another_version_are_told_apart_from_a_bug(tmp_path: Path) -> No
         conclude(Squares(), tmp_path)
 
 
-def test_random_numbers_depend_on_seed_and_part_and_on_nothing_else() -> None:
+def test_random_numbers_depend_on_seed_and_name_alone() -> None:
     options = RunOptions(seed=3)
     assert options.rng("a", 1).random() == options.rng("a", 1).random()
     drawn = {
@@ -208,13 +199,13 @@ def test_random_numbers_depend_on_seed_and_part_and_on_nothing_else() -> None:
     assert len(drawn) == 4
 
 
-def test_the_spread_of_repetitions_is_told() -> None:
+def test_the_spread_of_repetitions_is_computed() -> None:
     assert mean_and_spread([1.0, 3.0]) == {"mean": 2.0, "std": 1.414214, "min": 1.0, "max": 3.0, "runs": 2}
     assert mean_and_spread([1.0])["std"] == 0.0
 
 
 class SquaresWithFewer(Squares):
-    """Its cells are among those of others with the same options."""
+    """An experiment whose cells other experiments share."""
 
     def cell_of(self, row: StoredRow) -> str:
         return f"n-{row['n']}"
@@ -232,7 +223,7 @@ def measure(experiment: Experiment, out: Path, options: RunOptions = ALL) -> Non
     run_cells(experiment, options, out, lambda _cells: None)
 
 
-def test_only_what_others_did_not_measure_is_measured(tmp_path: Path) -> None:
+def test_cells_that_another_experiment_measured_are_adopted(tmp_path: Path) -> None:
     measure(FewSquares(), tmp_path / "few")
     all_of_them = SquaresWithFewer()
     prepare(all_of_them, ALL, tmp_path / "all")
@@ -242,7 +233,7 @@ def test_only_what_others_did_not_measure_is_measured(tmp_path: Path) -> None:
 
 
 def rewrite(folder: Path, changed: Callable[[StoredRow], StoredRow]) -> None:
-    """As if an earlier run had left other rows."""
+    """Change the stored rows, to simulate those of an earlier run."""
     path = folder / "rows.csv"
     rows = [changed(row) for row in stored_rows(path)]
     with path.open("w", newline="") as file:
@@ -257,7 +248,7 @@ def stored_rows(path: Path) -> list[StoredRow]:
 
 
 def adopted(folder: Path) -> list[StoredRow]:
-    """All rows, those of the run with fewer cells among them."""
+    """All rows of a run that adopted those of the run with fewer cells."""
     experiment = SquaresWithFewer()
     prepare(experiment, ALL, folder / "all")
     adopt_cells(experiment, ALL, folder / "all", folder / "few")
@@ -265,7 +256,7 @@ def adopted(folder: Path) -> list[StoredRow]:
     return stored_rows(folder / "all" / "rows.csv")
 
 
-def test_adopted_rows_keep_where_they_were_measured(tmp_path: Path) -> None:
+def test_adopted_rows_keep_their_provenance(tmp_path: Path) -> None:
     measure(FewSquares(), tmp_path / "few")
     rewrite(tmp_path / "few", lambda row: {**row, "machine": "another"})
     machines = [row["machine"] for row in adopted(tmp_path)]
@@ -273,14 +264,14 @@ def test_adopted_rows_keep_where_they_were_measured(tmp_path: Path) -> None:
     assert "another" not in machines[2:]
 
 
-def test_adopted_rows_may_lack_what_is_measured_by_now(tmp_path: Path) -> None:
+def test_adopted_rows_may_lack_new_columns(tmp_path: Path) -> None:
     measure(FewSquares(), tmp_path / "few")
     rewrite(tmp_path / "few", lambda row: {name: row[name] for name in row if name != "square"})
     squares = [row["square"] for row in adopted(tmp_path)]
     assert squares == ["", "", "4", "9"]
 
 
-def test_cells_of_other_settings_are_not_used(tmp_path: Path) -> None:
+def test_cells_of_other_settings_are_not_adopted(tmp_path: Path) -> None:
     measure(FewSquares(), tmp_path / "few", replace(ALL, seed=2))
     experiment = SquaresWithFewer()
     prepare(experiment, ALL, tmp_path / "all")
@@ -290,21 +281,13 @@ def test_cells_of_other_settings_are_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [replace(FEW, on="testbed"), replace(FEW, costs="paper"), replace(FEW, runs=2)]
 )
-def test_an_experiment_that_runs_in_one_way_refuses_to_be_told_how(options: RunOptions) -> None:
+def test_an_experiment_without_choice_of_twin_or_testbed_refuses_these_options(options: RunOptions) -> None:
     with pytest.raises(InvalidArgument, match="no choice between twin and testbed"):
         check(Squares(), options)
 
 
-def alive(pid: int) -> bool:
-    """Whether it runs; one that ended and nobody asked for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.system
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel is asked for it")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has this signal")
 def test_cells_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
@@ -312,7 +295,7 @@ def test_cells_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
     with subprocess.Popen(
         leashed(str(program), str(tmp_path)), env={**os.environ, "PYTHONPATH": tests}
     ) as process:
-        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, timeout_s=60, what="two cells that run")
+        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, timeout_s=100, what="two running cells")
         process.kill()
     workers = [int(path.stem) for path in tmp_path.glob("*.pid")]
-    wait_until(lambda: not any(map(alive, workers)), timeout_s=20, what="their end")
+    wait_until(lambda: all(map(ended, workers)), what="the end of the workers")

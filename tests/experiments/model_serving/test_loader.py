@@ -1,4 +1,4 @@
-"""One loader beside the executions: who waits for how long, and what it loads ahead."""
+"""One loader concurrent with executions: waiting times, and loading ahead."""
 
 import numpy as np
 import pytest
@@ -23,28 +23,28 @@ def cache(budget_bytes: int) -> ModelCache:
     return ModelCache(budget_bytes, LeastRecentlyUsed())
 
 
-def test_loads_follow_each_other_and_resident_models_do_not_wait() -> None:
+def test_loads_are_serial_and_requests_for_resident_models_do_not_wait() -> None:
     trace = requests((0, "a"), (3, "b"), (4, "c"), (4.5, "a"), (6, "b"))
     served = serve_with_loader(trace, COSTS, cache(3))
     assert served.load_ms == pytest.approx([2000, 5000, 5000, 0, 2000])
     assert served.missed.tolist() == [True, True, True, False, True]
 
 
-def test_a_load_waits_until_another_one_lets_its_memory_go() -> None:
+def test_a_load_waits_until_memory_is_free() -> None:
     served = serve_with_loader(requests((0, "a"), (1, "b")), COSTS, cache(1))
     assert served.load_ms == pytest.approx([2000, 6000])
 
 
-def test_a_model_serves_until_the_load_that_needs_its_room_begins() -> None:
+def test_a_model_serves_requests_until_the_load_that_evicts_it_begins() -> None:
     costs = {**COSTS, "d": ModelCosts(1, 1000.0)}
     trace = ModelRequests(
         np.array([0.0, 3.0, 9.0, 10.0, 12.0]), np.array([0, 2, 1, 3, 2], np.int32), tuple(costs)
     )
-    served = serve_with_loader(trace, costs, cache(2))  # a, c; b in place of a; d then in place of c
+    served = serve_with_loader(trace, costs, cache(2))  # a, c; b evicts a; then d evicts c
     assert served.load_ms == pytest.approx([2000, 1000, 5000, 5000, 0])
 
 
-def test_requests_that_are_blocked_together_share_one_load() -> None:
+def test_requests_that_wait_for_one_model_share_its_load() -> None:
     served = serve_with_loader(requests((0, "a"), (1, "b"), (1.5, "b")), COSTS, cache(1))
     assert served.load_ms == pytest.approx([2000, 6000, 5500])
 
@@ -54,7 +54,7 @@ def test_a_model_larger_than_the_budget_is_refused() -> None:
     assert served.refused.tolist() == [True]
 
 
-def test_an_idle_loader_loads_ahead_and_delays_who_comes_meanwhile() -> None:
+def test_an_idle_loader_loads_ahead_and_delays_requests_that_arrive_meanwhile() -> None:
     trace = requests((0, "a"), (8, "b"), (8.5, "c"))
 
     def b_once(models: ModelCache, now_s: float) -> str | None:
@@ -83,10 +83,12 @@ def test_a_model_is_not_evicted_while_it_executes() -> None:
     assert served.load_ms == pytest.approx([1000, 3000])
 
 
-def test_clients_ask_as_soon_as_they_are_answered() -> None:
+def test_clients_of_a_closed_loop_send_the_next_request_after_each_answer() -> None:
     costs = {name: ModelCosts(1, 1000.0, 500.0) for name in COSTS}
     trace = requests((0, "a"), (100, "b"), (200, "a"), (300, "c"))
     one = serve_with_loader(trace, costs, cache(3), clients=1)
     assert one.latency_ms == pytest.approx([1500, 1500, 500, 1500])
     two = serve_with_loader(trace, costs, cache(3), clients=2)
-    assert two.latency_ms == pytest.approx([1500, 2500, 500, 1500]), "b waits for a's load, c for b's is over"
+    assert two.latency_ms == pytest.approx([1500, 2500, 500, 1500]), (
+        "b waits for the load of a; c does not wait"
+    )

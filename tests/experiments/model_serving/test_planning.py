@@ -1,4 +1,4 @@
-"""The planner: bounds against every set of models, what it recommends, and what it refuses."""
+"""The planner: bounds compared with every set of models, recommendations, and errors."""
 
 import json
 from itertools import combinations
@@ -61,7 +61,9 @@ def test_the_fixed_set_is_the_best_of_all_sets_of_equal_models(planned: Plan) ->
         )
 
 
-def test_who_knows_the_log_does_not_lose_and_all_memory_leaves_executions_alone(planned: Plan) -> None:
+def test_the_clairvoyant_bound_is_not_exceeded_and_with_all_memory_only_executions_remain(
+    planned: Plan,
+) -> None:
     for budget in planned.budgets_bytes:
         all_ = planned.at(budget)
         assert all_[CLAIRVOYANT].mean_ms <= 1.01 * planned.best(budget).mean_ms
@@ -69,7 +71,7 @@ def test_who_knows_the_log_does_not_lose_and_all_memory_leaves_executions_alone(
     assert planned.best(500).hit_ratio == 1.0
 
 
-def test_the_smallest_memory_that_keeps_the_percentile_is_found(planned: Plan) -> None:
+def test_the_smallest_memory_for_a_percentile_is_found(planned: Plan) -> None:
     p95s = [planned.best(budget).p95_ms for budget in planned.budgets_bytes]
     assert p95s == sorted(p95s, reverse=True)
     least = planned.least_memory(p95s[2])
@@ -78,7 +80,7 @@ def test_the_smallest_memory_that_keeps_the_percentile_is_found(planned: Plan) -
     assert planned.least_memory(9.0) is None
 
 
-def test_default_budgets_go_from_the_largest_model_to_all() -> None:
+def test_default_budgets_range_from_the_largest_model_to_all_models() -> None:
     sizes = [ModelCosts(size, 1.0) for size in (10, 30, 60)]
     assert default_budgets(sizes, 3) == (60, 80, 100)
     assert {"lru", "cremebrulee"} < {*default_policies()}
@@ -92,7 +94,7 @@ def test_default_budgets_go_from_the_largest_model_to_all() -> None:
         (COSTS, (99, 500), "the smallest budget"),
     ],
 )
-def test_a_plan_that_cannot_be_made_is_refused(
+def test_missing_costs_and_small_budgets_are_refused(
     costs: dict[str, ModelCosts], budgets: tuple[int, ...], complaint: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=complaint):
@@ -105,7 +107,7 @@ def test_an_empty_log_is_refused() -> None:
         plan(empty, COSTS, ("lru",), (500,))
 
 
-def test_costs_of_a_folder_are_those_of_measured_networks(tmp_path: Path) -> None:
+def test_costs_are_read_from_a_folder_of_measured_networks(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"weights")
     repository = ModelRepository(tmp_path / "models")
     for name in ("birds", "trees"):
@@ -134,7 +136,7 @@ def test_a_malformed_table_of_costs_is_refused_with_its_line(
         read_costs(tmp_path / "nothing.csv")
 
 
-def test_the_command_prints_a_plan_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_and_draws_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_events("log.txt", log(60))
     rows = [f"{name},{one.size_bytes},{one.load_ms},{one.execution_ms}" for name, one in COSTS.items()]
@@ -151,6 +153,6 @@ def test_the_command_prints_a_plan_and_draws_it(tmp_path: Path, monkeypatch: pyt
     }
 
 
-def test_costs_come_from_one_place() -> None:
+def test_a_plan_needs_a_source_of_costs() -> None:
     done = CliRunner().invoke(app, ["log.txt"])
     assert isinstance(done.exception, (InvalidArgument, NotFound))

@@ -1,4 +1,4 @@
-"""Cycles of loading and executing networks: an interrupted run keeps its pieces; what is compared."""
+"""Cycles of loading and executing networks: interrupted runs, and comparisons with the papers."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from nearsight.experiments.studies.cremebrulee.profiles_figure import Figure as 
 from nearsight.experiments.studies.mcache.profiles_figure import Figure as MCache
 
 
-def test_all_networks_are_measured_before_one_is_measured_again_and_both_papers_share_cycles() -> None:
+def test_networks_are_measured_in_turn_and_both_papers_share_cells() -> None:
     theirs, ours = ([cell.key for cell in one.cells(RunOptions())] for one in (MCache(), CremeBrulee()))
     assert theirs[:4] == ["small-1-0", "small-4-0", "small-16-0", "small-1-1"]
     assert ours[: len(theirs)] == theirs
     assert (len(theirs), len(ours)) == (3 * 20 // 5, 3 * 50 // 5)
 
 
-def test_an_interrupted_run_goes_on_and_the_other_study_takes_its_cycles(
+def test_an_interrupted_run_continues_and_the_other_study_adopts_its_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[str] = []
@@ -46,7 +46,7 @@ def test_an_interrupted_run_goes_on_and_the_other_study_takes_its_cycles(
     assert adopt_cells(second, options, tmp_path / "second", tmp_path / "first") == 12
 
 
-def test_what_the_paper_says_of_its_processor_is_compared() -> None:
+def test_statements_of_the_paper_about_its_processor_are_compared() -> None:
     def row(network: str, load_ms: float, first_ms: float, execution_ms: float) -> StoredRow:
         times = {"load_ms": load_ms, "first_ms": first_ms, "execution_ms": execution_ms, "file_mb": load_ms}
         return {**dict.fromkeys(COLUMNS, "1"), "network": network, **{k: str(v) for k, v in times.items()}}

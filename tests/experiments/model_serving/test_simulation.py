@@ -1,4 +1,4 @@
-"""Requests on a virtual clock: what is counted as load, queue and execution."""
+"""Requests in virtual time: times of load, queue and execution."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_replay_charges_each_miss_with_the_load_of_its_model() -> None:
     assert (served.hit_ratio, served.load_ms_per_request, served.load_ms_per_miss) == (0.25, 2250, 3000)
 
 
-def test_one_thread_lets_others_wait_for_loads_and_counts_what_came_meanwhile_as_hits() -> None:
+def test_requests_queue_during_loads_and_later_count_as_hits() -> None:
     served = serve_in_turn(requests((0, "a"), (0.5, "a"), (1.0, "b"), (60.0, "a")), COSTS, cache(2))
     assert served.missed.tolist() == [True, False, True, False]
     assert served.queue_ms == pytest.approx([0, 1600, 1200, 0])
@@ -42,14 +42,14 @@ def test_one_thread_lets_others_wait_for_loads_and_counts_what_came_meanwhile_as
 
 
 @pytest.mark.parametrize("run", [replay, serve_in_turn])
-def test_a_model_that_cannot_be_loaded_is_refused_and_takes_no_time(run) -> None:
+def test_a_model_larger_than_the_budget_is_refused_without_delay(run) -> None:
     served = run(requests((0, "huge"), (0.1, "a")), COSTS, cache(2))
     assert served.refused.tolist() == [True, False]
     assert served.latency_ms.tolist() == [0, 2100]
     assert served.hit_ratio == 0
 
 
-def test_a_cache_is_filled_at_random_with_what_fits() -> None:
+def test_a_cache_is_preloaded_with_random_models_that_fit() -> None:
     filled = cache(2)
     preload(filled, COSTS, np.random.default_rng(1))
     assert {*filled.resident} == {"a", "b"}
@@ -62,7 +62,7 @@ def test_a_cache_is_filled_at_random_with_what_fits() -> None:
     assert sets == {"a", "b"}
 
 
-def test_the_oracle_sees_the_trace_that_is_served() -> None:
+def test_the_oracle_has_the_rates_and_requests_of_the_trace() -> None:
     trace = requests(*((float(n), "ab"[n % 2]) for n in range(20)))
     clairvoyant = ModelCache(1, make_policy("cremebrulee-oracle", knowledge_of(trace)))
     assert serve_in_turn(trace, COSTS, clairvoyant).missed.all()

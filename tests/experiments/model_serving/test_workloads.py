@@ -1,4 +1,4 @@
-"""Requests made the papers' way: how many, for which models, with which true rates."""
+"""Workloads of the papers: numbers of requests, models, and true rates."""
 
 import numpy as np
 import pytest
@@ -14,19 +14,19 @@ def rng(seed: int = 1) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("name", ARRIVAL_PROCESSES)
-def test_an_hour_has_about_as_many_requests_as_mcache_s(name: str) -> None:
+def test_an_hour_has_about_as_many_requests_as_that_of_mcache(name: str) -> None:
     work = Recipe(ARRIVAL_PROCESSES[name]).draw(mcache_models(), rng())
     assert len(work.requests) == pytest.approx(2_389, rel=0.4)
     assert work.requests.names == tuple(work.costs) == tuple(mcache_models())
     assert work.size_bytes == sum(one.size_bytes for one in mcache_models().values())
 
 
-def test_true_rates_are_those_of_the_models() -> None:
+def test_true_rates_equal_the_counted_rates() -> None:
     work = Recipe(Poisson()).draw(mcache_models(), rng())
     assert work.requests.counts() / 3_600 == pytest.approx(work.segments.rates_at(0.0, 7), rel=0.25)
 
 
-def test_functions_with_models_of_their_own_are_as_many_as_in_cremebrulee_s_simulation() -> None:
+def test_functions_with_own_models_are_as_many_as_in_cremebrulees_simulation() -> None:
     recipe = Recipe(
         Poisson(), Association.POPULAR_AND_COSTLY, 5_400, 16_765, marginals=CREMEBRULEE, own_names=True
     )

@@ -1,4 +1,4 @@
-"""The models of CremeBrulee's table, and mCache's seven."""
+"""The models of CremeBrulee's table, and the seven of mCache."""
 
 import statistics
 
@@ -15,7 +15,7 @@ def test_all_models_together_are_those_of_the_paper() -> None:
     assert statistics.mean(one.execution_ms for one in models) == pytest.approx(663, abs=1)
 
 
-def test_a_fixed_part_of_memory_makes_penalties_per_byte_differ() -> None:
+def test_with_a_fixed_part_of_memory_load_times_per_byte_differ() -> None:
     def spread(fixed_mb: float) -> float:
         densities = [one.load_ms / one.size_bytes for one in mcache_models(fixed_mb).values()]
         return max(densities) / min(densities)

@@ -1,4 +1,4 @@
-"""`nearsight models build`. What really builds needs Keras and PyTorch, which tests do without."""
+"""`nearsight models build`. Only system tests build networks, because that needs Keras and PyTorch."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from nearsight.experiments.model_zoo import cli
 from nearsight.experiments.model_zoo.video_networks import NETWORKS
 
 
-def test_the_sets_are_those_of_the_papers() -> None:
+def test_the_sets_have_the_networks_of_the_papers() -> None:
     assert [len(cli.SETS[name]) for name in ("cremebrulee", "mcache", "mobilenet", "deepcache")] == [
         *(26, 7, 4, 10)
     ]
@@ -25,7 +25,7 @@ def test_unknown_architectures_are_refused_before_anything_is_built(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_keras_and_torch_the_command_says_how_to_install_them(
+def test_without_keras_and_torch_the_error_has_the_command_that_installs_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cli, "find_spec", lambda _: None)
@@ -36,7 +36,7 @@ def test_without_keras_and_torch_the_command_says_how_to_install_them(
 @pytest.mark.system
 @pytest.mark.needs("zoo")
 @pytest.mark.parametrize("name", ["MobileNet-0.25", "T5"])
-def test_networks_are_built_again_with_the_same_weights(tmp_path: Path, name: str) -> None:
+def test_a_network_is_built_with_the_same_weights_each_time(tmp_path: Path, name: str) -> None:
     built = []
     for folder in ("one", "two"):
         assert main(["models", "build", name, "--shrink", "12", "--folder", str(tmp_path / folder)]) == 0

@@ -1,4 +1,4 @@
-"""Networks of DeepCache: their layers, and random weights under which the answer depends on the photo."""
+"""Networks of DeepCache: their layers, and random weights with which the output depends on the photo."""
 
 from collections import Counter
 from pathlib import Path
@@ -28,7 +28,7 @@ def dave(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_driving_model_has_the_papers_layers(dave: Path) -> None:
+def test_the_driving_network_has_the_layers_of_the_paper(dave: Path) -> None:
     operators = Counter(node.op_type for node in onnx.load(str(dave)).graph.node)
     assert operators["Conv"] == 5
     assert operators["Gemm"] == 5
@@ -52,7 +52,7 @@ def test_convolutions_of_every_kind_keep_activations_alive(tmp_path: Path) -> No
     assert found.std(axis=(0, 2, 3)) == pytest.approx(np.ones(4), abs=1e-3)
 
 
-def test_a_network_follows_from_its_seed(tmp_path: Path) -> None:
+def test_a_network_depends_on_its_seed(tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("same", 1), ("other", 2)):
         graph = Graph(16, 16, seed)
         graph.save(tmp_path / name, graph.dense(graph.conv(graph.input, 4, 3), 5))

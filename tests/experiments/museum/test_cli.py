@@ -1,4 +1,4 @@
-"""``nearsight museum`` as a person uses it."""
+"""``nearsight museum``."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_a_sheet_of_unknown_type_is_refused(museum: Path, tmp_path: Path) -> Non
     assert ".png" in result.exception.advice
 
 
-def test_a_sheet_that_cannot_be_written_is_an_error(museum: Path, tmp_path: Path) -> None:
+def test_a_sheet_that_cannot_be_written_is_refused(museum: Path, tmp_path: Path) -> None:
     (tmp_path / "sheet.png").symlink_to("/dev/full")
     result = CliRunner().invoke(app, ["sheet", str(museum), "--out", str(tmp_path / "sheet.png")])
     assert isinstance(result.exception, OSError)

@@ -1,4 +1,4 @@
-"""Exhibits: fixed by seed and index, of every kind, and each one different from the others."""
+"""Exhibits: determined by seed and index, of every kind, and distinguishable."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_every_style_makes_another_picture_of_the_same_subject(style: str) -> No
 
 
 @pytest.mark.parametrize("index", [0, 1, 17])
-def test_seed_and_index_fix_the_picture(index: int) -> None:
+def test_a_picture_depends_on_seed_and_index(index: int) -> None:
     picture = render_reference(5, index)
     assert max(picture.shape[:2]) in range(LONGEST_SIDE - 1, LONGEST_SIDE + 1)
     assert np.array_equal(picture, render_reference(5, index))
@@ -58,7 +58,7 @@ def test_seed_and_index_fix_the_picture(index: int) -> None:
         assert other.shape != picture.shape or not np.array_equal(other, picture)
 
 
-def test_a_museum_shows_many_kinds_of_exhibit() -> None:
+def test_a_museum_has_all_subjects_and_styles() -> None:
     exhibits = [describe_exhibit(1, index) for index in range(500)]
     assert {exhibit.subject for exhibit in exhibits} == {*SUBJECTS, *PLAIN}
     assert {exhibit.style for exhibit in exhibits} >= set(STYLES)
@@ -71,7 +71,7 @@ def test_negative_numbers_are_refused() -> None:
 
 
 @pytest.mark.system
-def test_no_exhibit_is_taken_for_another() -> None:
+def test_no_exhibit_is_recognised_as_another() -> None:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     models = [train_object(str(i), "", [render_reference(9, i)], settings) for i in range(40)]
@@ -81,7 +81,7 @@ def test_no_exhibit_is_taken_for_another() -> None:
         assert recognizer.recognize(extractor.extract(picture, settings.query_features)).found is None
 
 
-def test_a_palette_runs_from_dark_to_light() -> None:
+def test_a_palette_is_sorted_from_dark_to_light() -> None:
     palette = fixed_palette("ffffff", "000000", "ff0000")
     assert palette.tone(0) == (0, 0, 0)
     assert palette.tone(1) == (255, 255, 255)
@@ -89,7 +89,7 @@ def test_a_palette_runs_from_dark_to_light() -> None:
     assert palette.ramp(3).tolist() == [[0, 0, 0], [0, 0, 255], [255, 255, 255]]
 
 
-def test_catalogue_data_are_plausible_and_stay_the_same() -> None:
+def test_catalogue_entries_are_plausible_and_reproducible() -> None:
     entries = [catalogue_entry(1, index) for index in range(300)]
     assert entries == [catalogue_entry(1, index) for index in range(300)]
     assert all(entry.title and " " in entry.artist and 1200 < entry.year < 2000 for entry in entries)

@@ -1,7 +1,5 @@
-"""A museum on disk: complete, the same whoever paints it, continued after an interruption, never mixed up."""
+"""A museum on disk: complete, reproducible, continued after an interruption, and never mixed with another."""
 
-import csv
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +37,7 @@ def test_a_museum_is_a_data_set_with_known_and_unknown_photos(museum: Path) -> N
     assert set(dataset.references[0].metadata) == {"artist", "year", "technique"}
 
 
-def test_nothing_but_the_museum_is_left_in_its_folder(museum: Path) -> None:
+def test_the_folder_contains_only_the_museum(museum: Path) -> None:
     assert sorted(path.name for path in museum.iterdir()) == [
         *("labels.csv", "museum.json", "objects.csv", "queries", "references")
     ]
@@ -47,12 +45,12 @@ def test_nothing_but_the_museum_is_left_in_its_folder(museum: Path) -> None:
     assert read_settings(museum) == SMALL
 
 
-def test_the_number_of_workers_changes_no_byte(museum: Path, tmp_path: Path) -> None:
+def test_the_museum_does_not_depend_on_the_number_of_workers(museum: Path, tmp_path: Path) -> None:
     generate_museum(tmp_path / "m", SMALL, workers=2)
     assert contents(tmp_path / "m") == contents(museum)
 
 
-def test_an_interrupted_run_goes_on_and_keeps_what_is_there(museum: Path, tmp_path: Path) -> None:
+def test_an_interrupted_generation_continues_and_keeps_its_files(museum: Path, tmp_path: Path) -> None:
     class Stop(Exception):
         pass
 
@@ -72,17 +70,17 @@ def test_an_interrupted_run_goes_on_and_keeps_what_is_there(museum: Path, tmp_pa
     assert contents(tmp_path / "m") == contents(museum)
 
 
-def test_no_process_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+def test_all_processes_of_a_killed_generation_end(tmp_path: Path) -> None:
     command = ("-m", "nearsight", "museum", "generate", "--objects", "500", "--workers", "2")
     with subprocess.Popen(
         [sys.executable, *command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
-        wait_until(lambda: any(tmp_path.glob("references/*.jpg")), timeout_s=60, what="an exhibit")
+        wait_until(lambda: any(tmp_path.glob("references/*.jpg")), timeout_s=100, what="an exhibit")
         process.kill()
-        process.communicate(timeout=60)  # until no process has its output open
+        process.communicate(timeout=100)  # ends when no process has its output open
 
 
-def test_progress_counts_exhibits_up_to_all(tmp_path: Path) -> None:
+def test_progress_counts_exhibits(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     settings = MuseumSettings(objects=1, seed=2, photos_per_object=1, unknown_photos=1)
     generate_museum(tmp_path / "m", settings, progress=lambda done, total: seen.append((done, total)))
@@ -104,7 +102,7 @@ def test_a_museum_can_grow_and_keeps_its_exhibits(museum: Path, tmp_path: Path) 
         (MuseumSettings(3, 2, 1, 2), "more photos per object: 2 instead of 1"),
     ],
 )
-def test_another_museum_in_the_folder_is_refused_and_left_alone(
+def test_a_folder_with_another_museum_is_refused_and_not_changed(
     museum: Path, settings: MuseumSettings, expected: str
 ) -> None:
     before = contents(museum)
@@ -114,7 +112,7 @@ def test_another_museum_in_the_folder_is_refused_and_left_alone(
     assert contents(museum) == before
 
 
-def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(ConfigurationError, match="is not empty"):
         generate_museum(tmp_path, SMALL)
@@ -132,30 +130,22 @@ def test_damaged_settings_are_refused(tmp_path: Path, text: str) -> None:
     assert (tmp_path / "museum.json").read_text() == text
 
 
-def test_photos_can_be_taken_one_by_one(museum: Path) -> None:
+def test_single_photos_can_be_rendered(museum: Path) -> None:
     ((number, jpeg),) = render_photos(SMALL.seed, 1, [1], SMALL.difficulty)
     assert number == 1
     assert jpeg == (museum / "queries" / query_name(1, 1)).read_bytes()
     assert query_name(1, 1) == "0002_02.jpg"
 
 
-def test_unknown_photos_show_exhibits_that_no_museum_has(museum: Path) -> None:
+def test_unknown_photos_show_exhibits_outside_the_museum(museum: Path) -> None:
     ((_, jpeg),) = render_photos(SMALL.seed, UNKNOWN_FROM, [0], SMALL.difficulty)
     assert jpeg == (museum / "queries" / "unknown_0001.jpg").read_bytes()
-
-
-def test_the_tables_have_a_row_for_each_file(museum: Path) -> None:
-    with (museum / "objects.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["object_id"] for row in rows] == ["0001", "0002", "0003"]
-    assert all(all(row.values()) for row in rows)
-    assert json.loads((museum / "museum.json").read_text())["seed"] == 2
 
 
 @pytest.mark.parametrize(
     "wrong", [{"objects": 0}, {"seed": -1}, {"photos_per_object": -1}, {"difficulty": 2.0}]
 )
-def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
         MuseumSettings(**wrong)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Clips of a hand-held phone: fixed by their seed, livelier if asked, and true about what they show."""
+"""Clips of a hand-held phone: determined by their seed and liveliness, with correct labels."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -35,7 +35,7 @@ def test_frames_have_one_size_and_follow_each_other(stays: list[Stay]) -> None:
     assert [frame.at_s for frame in clip] == pytest.approx([number / 5 for number in range(36)])
 
 
-def test_a_frame_says_what_it_shows_and_a_wall_shows_nothing(stays: list[Stay]) -> None:
+def test_a_frame_has_the_id_of_its_object_and_none_for_a_wall(stays: list[Stay]) -> None:
     shown = [frame.object_id for frame in _clip(stays, 0.5)]
     standing = shown[5:13]  # the phone turns for 0.8 s before and after
     assert standing == ["five"] * 8
@@ -43,15 +43,15 @@ def test_a_frame_says_what_it_shows_and_a_wall_shows_nothing(stays: list[Stay]) 
     assert set(shown[18:]) == {None}, "the second exhibit is not in the catalogue"
 
 
-def test_a_frame_says_where_the_picture_is(stays: list[Stay]) -> None:
+def test_a_frame_has_the_corners_of_the_picture(stays: list[Stay]) -> None:
     sliding = [frame.corners for frame in _clip(stays[:1], 0.0, frames_per_s=10)]
     lefts = [float(corners[0, 0]) for corners in sliding if corners is not None]
     assert len(lefts) == len(sliding)
-    assert lefts[0] > SMALL[0] and lefts[-1] < lefts[10] < lefts[0], "it comes from the right, and goes left"
+    assert lefts[0] > SMALL[0] and lefts[-1] < lefts[10] < lefts[0], "the picture moves from right to left"
     assert all(a >= b - 1 for a, b in pairwise(lefts))
 
 
-def test_a_lively_clip_changes_more_and_a_still_one_hardly(stays: list[Stay]) -> None:
+def test_frames_differ_more_with_more_liveliness(stays: list[Stay]) -> None:
     def change(liveliness: float) -> float:
         images = [
             cv2.GaussianBlur(frame.image, (0, 0), 3).astype(np.float32)

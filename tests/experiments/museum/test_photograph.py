@@ -1,4 +1,4 @@
-"""Photos: fixed by their randomness, true to geometry, and harder to recognise as difficulty grows."""
+"""Photos: determined by their seed, with correct geometry, and harder to recognise with more difficulty."""
 
 import cv2
 import numpy as np
@@ -21,7 +21,7 @@ def references() -> list[np.ndarray]:
     return [render_reference(4, index) for index in range(EXHIBITS)]
 
 
-def test_the_same_randomness_gives_the_same_photo(references: list[np.ndarray]) -> None:
+def test_a_photo_depends_on_the_seed(references: list[np.ndarray]) -> None:
     first, again, other = (take_photo(references[0], np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first.jpeg == again.jpeg
     assert first.jpeg != other.jpeg
@@ -38,7 +38,7 @@ def test_a_photo_has_the_size_of_a_phone_photo_and_is_jpeg(
         assert photo.image.shape in {(480, 640, 3), (640, 480, 3)}
 
 
-def test_the_corners_say_where_the_picture_is(references: list[np.ndarray]) -> None:
+def test_the_corners_are_those_of_the_picture_in_the_photo(references: list[np.ndarray]) -> None:
     for index, reference in enumerate(references[:8]):
         height, width = reference.shape[:2]
         photo = take_photo(reference, np.random.default_rng(index), 0.1)
@@ -85,19 +85,19 @@ def test_a_grey_reference_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [(24, 640), (640, 24), (16, 16)])
-def test_odd_formats_can_be_photographed(size: tuple[int, int]) -> None:
+def test_very_narrow_and_small_references_can_be_photographed(size: tuple[int, int]) -> None:
     reference = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     assert take_photo(reference, np.random.default_rng(1), 1.0).image.size
 
 
-def test_straight_on_the_wall_is_only_scaled_and_moved() -> None:
+def test_without_rotation_the_wall_is_scaled_and_shifted() -> None:
     view = wall_to_photo((10, 20), rotation(0, 0, 0), 2.0, (640, 480), (0.5, 0.5))
     assert project(view, np.array([(10.0, 20.0), (20.0, 20.0)])) == pytest.approx(
         np.array([(320.0, 240.0), (340.0, 240.0)])
     )
 
 
-def test_a_turned_wall_is_larger_where_it_is_nearer() -> None:
+def test_the_nearer_side_of_a_rotated_wall_is_larger() -> None:
     view = wall_to_photo((0, 0), rotation(0.6, 0, 0), 1.0, (640, 480), (0.5, 0.5))
     points = project(view, np.array([(-100.0, -50.0), (-100.0, 50.0), (100.0, -50.0), (100.0, 50.0)]))
     left, right = points[1, 1] - points[0, 1], points[3, 1] - points[2, 1]

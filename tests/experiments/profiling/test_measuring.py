@@ -1,4 +1,4 @@
-"""Offline analysis: what is measured, and the curves that are fitted to it."""
+"""Offline analysis: measurements, and the curves that are fitted to them."""
 
 import csv
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def data(folder: Path) -> PreparedData:
     return prepare(load_dataset(folder), SETTINGS, nothing)
 
 
-def test_broken_photos_are_skipped_and_named(data: PreparedData) -> None:
+def test_unreadable_photos_are_skipped_and_named(data: PreparedData) -> None:
     assert len(data.models) == 8
     assert len(data.queries) == 9
     assert [line.split(":")[0] for line in data.skipped] == ["broken.png"]
@@ -81,13 +81,13 @@ def test_images_over_the_limits_are_skipped_and_named(folder: Path, tmp_path: Pa
     assert [query.object_id for query in prepared.queries] == ["1"]
 
 
-def test_extraction_is_timed_on_the_photos_that_can_be_read(folder: Path) -> None:
+def test_extraction_is_timed_with_readable_photos(folder: Path) -> None:
     photos = folder / "queries"
     assert extraction_time([photos / "0_a.png", photos / "broken.png"], SETTINGS) > 0
     assert extraction_time([photos / "broken.png"], SETTINGS) == 0.0
 
 
-def test_every_subset_is_asked_with_relevant_and_noise_photos(data: PreparedData) -> None:
+def test_every_subset_is_measured_with_relevant_and_noise_photos(data: PreparedData) -> None:
     steps: list[int] = []
     plan = ProfilingPlan(sizes=(4, 8), subsets=3, relevant=3, noise=100)
     rows = measure(data, plan, SETTINGS, steps.append)
@@ -96,7 +96,7 @@ def test_every_subset_is_asked_with_relevant_and_noise_photos(data: PreparedData
     assert all(row.recall == 1.0 and row.precision == 1.0 and row.lookup_ms > 0 for row in rows)
 
 
-def test_the_same_seed_asks_the_same_questions(data: PreparedData) -> None:
+def test_the_same_seed_draws_the_same_subsets_and_photos(data: PreparedData) -> None:
     plan = ProfilingPlan(sizes=(4,), subsets=2, relevant=2, noise=2, seed=7)
     runs = [measure(data, plan, SETTINGS, nothing) for _ in range(2)]
     outcomes = [[(row.recall, row.precision, row.relevant, row.noise) for row in rows] for rows in runs]
@@ -104,12 +104,12 @@ def test_the_same_seed_asks_the_same_questions(data: PreparedData) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (9,)])
-def test_sizes_outside_of_the_data_set_are_refused(data: PreparedData, sizes: tuple[int, ...]) -> None:
+def test_sizes_beyond_the_data_set_are_refused(data: PreparedData, sizes: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgument, match="sizes"):
         measure(data, ProfilingPlan(sizes=sizes), SETTINGS, nothing)
 
 
-def test_a_measured_profile_can_be_saved_and_used(data: PreparedData, tmp_path: Path) -> None:
+def test_a_measured_profile_can_be_saved_and_loaded(data: PreparedData, tmp_path: Path) -> None:
     rows = measure(data, ProfilingPlan(sizes=(1, 4, 8), subsets=3), SETTINGS, nothing)
     profile = fit_profile(rows, data, SETTINGS, wall_s=0.0)
     profile.save(tmp_path / "profile.json")
@@ -136,13 +136,13 @@ def test_regression_finds_the_polynomial_of_table_3_2_in_noisy_measurements() ->
     assert coefficients[1] == pytest.approx(1.87, abs=0.02)
 
 
-def test_cross_validation_takes_a_higher_degree_where_it_is_needed() -> None:
+def test_cross_validation_chooses_a_higher_degree_if_necessary() -> None:
     coefficients = fit_polynomial(rows_of(lambda k, _: 5 + 0.001 * k**2, noise=0.5), "lookup_ms")
     assert len(coefficients) == 3
     assert coefficients[2] == pytest.approx(0.001, rel=0.05)
 
 
-def test_sizes_without_an_answer_do_not_spoil_the_fit() -> None:
+def test_sizes_without_precision_are_ignored_in_the_fit() -> None:
     rows = [
         SubsetRow(k, subset, "x", 20, 0, 1.0, 0.9, float("nan") if k == 1 else 0.95)
         for k in (1, 10, 20)
@@ -152,17 +152,17 @@ def test_sizes_without_an_answer_do_not_spoil_the_fit() -> None:
     assert summarize(rows)[0].precision == 1.0
 
 
-def test_falling_times_become_a_constant_instead_of_an_impossible_profile(data: PreparedData) -> None:
+def test_falling_times_become_a_constant(data: PreparedData) -> None:
     profile = fit_profile(rows_of(lambda k, _: 10 - 0.015 * k, noise=0.1), data, SETTINGS, 0.0)
     assert len(profile.lookup_ms) == 1
 
 
-def test_a_recall_that_would_start_above_one_becomes_a_constant(data: PreparedData) -> None:
+def test_a_recall_above_one_becomes_a_constant(data: PreparedData) -> None:
     rows = [SubsetRow(k, s, "x", 6, 6, 2.0, 1.0 if k < 9 else 0.8, 1.0) for k in (3, 6, 9) for s in range(2)]
     assert fit_profile(rows, data, SETTINGS, 0.0).recall == pytest.approx((2.8 / 3,))
 
 
-def test_measurements_without_any_recall_make_no_profile(data: PreparedData) -> None:
+def test_measurements_without_recall_are_refused(data: PreparedData) -> None:
     rows = [SubsetRow(k, s, "x", 20, 9, 1.0, 0.0, 1.0) for k in (1, 5) for s in range(4)]
     with pytest.raises(InvalidArgument, match="recall"):
         fit_profile(rows, data, SETTINGS, 0.0)
@@ -173,7 +173,7 @@ def test_default_sizes_span_the_data_set() -> None:
     assert default_sizes(1) == (1,)
 
 
-def test_a_curve_that_bends_upwards_is_not_taken_for_constant() -> None:
+def test_a_convex_curve_is_not_fitted_by_a_constant() -> None:
     measured = {1: 3.0, 25: 29.0, 50: 43.0, 100: 66.0, 200: 93.0, 300: 171.0, 400: 331.0}
     rows = [
         SubsetRow(k, subset, "flann-lsh", 12, 12, lookup_ms * (1 + 0.02 * subset), 0.95, 1.0)
@@ -186,7 +186,7 @@ def test_a_curve_that_bends_upwards_is_not_taken_for_constant() -> None:
     assert lookup_ms[10] < 0.5 * lookup_ms[100] < 0.5 * lookup_ms[300]
 
 
-def test_scattered_times_of_large_caches_do_not_move_the_curve_of_small_ones() -> None:
+def test_noise_at_large_sizes_does_not_change_the_curve_at_small_ones() -> None:
     measured = {1: 3.6, 25: 22.0, 50: 49.0, 100: 82.0, 200: 112.0, 300: 281.0, 400: 206.0}
     rows = [
         SubsetRow(k, subset, "flann-lsh", 12, 12, lookup_ms, 0.95, 1.0)

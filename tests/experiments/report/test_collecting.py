@@ -1,4 +1,4 @@
-"""What is read from folders of results; nothing in them ends a report."""
+"""Reading of folders of results; damaged files do not end the report."""
 
 from pathlib import Path
 
@@ -36,27 +36,27 @@ def test_a_finished_run_is_read_with_options_targets_and_picture(tmp_path: Path)
     assert (result.reached, result.targets[0].text) == (1, "p50 below 100 ms")
 
 
-def test_the_folder_of_the_experiments_name_stands_first_and_smoke_runs_last(tmp_path: Path) -> None:
+def test_the_folder_with_the_name_of_the_experiment_is_first_and_smoke_runs_are_last(tmp_path: Path) -> None:
     for name in ("queue-seed10", "queue-seed2", "queue"):
         write_result(tmp_path / name)
     write_result(tmp_path / "another-smoke", options={"smoke": True})
     assert names(collect(tmp_path, ENTRIES)) == ["queue", "queue-seed2", "queue-seed10", "another-smoke"]
 
 
-def test_a_run_that_was_stopped_is_told_with_the_command_that_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_listed_with_the_command_that_continues_it(tmp_path: Path) -> None:
     begin_run(tmp_path / "queue", options={"seed": 3}).keep_cell("first", [{"ms": 1}])
     one = only_unusable(tmp_path)
     assert one.why.startswith("stopped; finished parts: 1")
     assert one.command == f"nearsight experiment run queue --seed 3 --out {tmp_path / 'queue'}"
 
 
-def test_a_run_without_numbers_is_told_with_the_command_that_computes_them(tmp_path: Path) -> None:
+def test_a_run_without_summary_is_listed_with_the_command_that_computes_it(tmp_path: Path) -> None:
     write_result(tmp_path / "queue").summary_path.unlink()
     assert only_unusable(tmp_path).command == f"nearsight experiment plot queue --out {tmp_path / 'queue'}"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"experiment": "queue"}', "\xff"])
-def test_a_damaged_summary_is_told_with_the_command_that_mends_it(tmp_path: Path, content: str) -> None:
+def test_a_damaged_summary_is_listed_with_the_command_that_repairs_it(tmp_path: Path, content: str) -> None:
     stored = write_result(tmp_path / "queue")
     stored.summary_path.write_bytes(content.encode("latin-1"))
     assert "damaged" in only_unusable(tmp_path).why
@@ -71,20 +71,20 @@ def test_a_summary_with_values_of_another_kind_is_damaged(tmp_path: Path) -> Non
     assert "damaged" in only_unusable(tmp_path).why
 
 
-def test_a_folder_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_readable_files_is_listed(tmp_path: Path) -> None:
     stored = write_result(tmp_path / "queue")
     for name in ("run.json", "summary.json"):
         (stored.path / name).write_text("{")
     assert only_unusable(tmp_path).experiment == ""
 
 
-def test_results_of_an_experiment_that_is_unknown_here_are_named(tmp_path: Path) -> None:
+def test_results_of_an_unknown_experiment_are_listed(tmp_path: Path) -> None:
     write_result(tmp_path / "queue")
     found = collect(tmp_path, {"other": ENTRIES["other"]})
     assert [one.why for one in found.unusable_of("")] == ["this version has no experiment 'queue'"]
 
 
-def test_a_missing_picture_and_missing_rows_do_not_hide_the_numbers(tmp_path: Path) -> None:
+def test_numbers_are_read_without_picture_and_rows(tmp_path: Path) -> None:
     stored = write_result(tmp_path / "queue")
     (stored.path / "queue.png").write_bytes(b"no picture")
     stored.rows_path.unlink()
@@ -93,13 +93,13 @@ def test_a_missing_picture_and_missing_rows_do_not_hide_the_numbers(tmp_path: Pa
     assert ["picture" in result.problems[0], "rows.csv" in result.problems[1]] == [True, True]
 
 
-def test_folders_of_something_else_and_files_are_passed_over(tmp_path: Path) -> None:
+def test_other_folders_and_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "report.html").write_text("")
     assert collect(tmp_path, ENTRIES) == Collection(tmp_path, (), ())
 
 
-def test_a_folder_that_is_not_there_is_an_error_with_advice(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         collect(tmp_path / "gone", ENTRIES)
     assert "experiment run" in caught.value.advice
@@ -124,7 +124,7 @@ def test_experiments_that_share_a_run_share_its_targets() -> None:
     ]
 
 
-def test_other_values_other_options_and_other_runs_of_one_experiment_count_each() -> None:
+def test_targets_with_other_values_options_or_runs_count_separately() -> None:
     results = [
         result("fig6.4", 0.5),
         result("fig6.5", 1.5),

@@ -5,7 +5,7 @@ from nearsight.experiments.report.comparison import compare, number, paired
 COLUMNS = ("visitors", "configuration", "p50 ms", "at the edge", "note")
 
 
-def test_rows_are_found_by_as_few_leading_columns_as_name_them() -> None:
+def test_rows_are_matched_by_the_fewest_leading_columns_that_identify_them() -> None:
     testbed = (COLUMNS, [(1, "cloud", "100.0", "10 %", "x"), (1, "edge", "20.0 ± 1.0", "90 %", "y")])
     twin = (COLUMNS, [(1, "edge", "25.0", "87 %", "y"), (1, "cloud", "90.0", "10 %", "x")])
     found = compare(testbed, twin)
@@ -16,7 +16,7 @@ def test_rows_are_found_by_as_few_leading_columns_as_name_them() -> None:
     assert found.errors() == ["18 % to 25 %", "2 points to 3 points"]
 
 
-def test_rows_that_one_side_lacks_are_counted() -> None:
+def test_unmatched_rows_are_counted() -> None:
     found = compare((("n", "ms"), [(1, 10), (2, 20), (3, 30)]), (("n", "ms"), [(1, 10), (4, 40)]))
     assert found is not None
     assert [name for name, _ in found.rows] == [("1",)]
@@ -37,13 +37,13 @@ def test_tables_without_common_numbers_are_not_compared(twin: tuple[list[str], l
     assert compare((("n", "ms"), [(1, 10)]), twin) is None
 
 
-def test_an_error_over_nothing_is_none() -> None:
+def test_the_relative_error_of_zero_is_none() -> None:
     found = compare((("n", "ms", "s"), [(1, 0, 0)]), (("n", "ms", "s"), [(1, 5, 0)]))
     assert found is not None
     assert [pair.error for pair in found.rows[0][1]] == [None, 0.0]
 
 
-def test_a_testbed_is_paired_with_the_twin_of_its_machines_and_with_the_same_options() -> None:
+def test_a_testbed_is_paired_with_a_twin_of_its_costs_and_options() -> None:
     testbed = {"on": "testbed", "seed": 1}
     twin = {"on": "twin", "costs": "testbed", "costs_mark": "3f", "seed": 1}
     others = ({**twin, "costs": "measured"}, {**twin, "seed": 2}, {**twin, "smoke": True})
@@ -61,5 +61,5 @@ def test_a_testbed_is_paired_with_the_twin_of_its_machines_and_with_the_same_opt
         ("", None),
     ],
 )
-def test_the_number_that_a_cell_starts_with(cell: str, expected: float | None) -> None:
+def test_the_leading_number_of_a_table_cell_is_read(cell: str, expected: float | None) -> None:
     assert number(cell) == expected

@@ -19,14 +19,14 @@ def rows_of(embedded: EmbeddedRows) -> list[list[str]]:
     return list(csv.reader(unquote(content).splitlines()))
 
 
-def test_rows_come_back_from_the_link_as_they_were(tmp_path: Path) -> None:
+def test_rows_in_the_link_equal_those_in_the_file(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.csv", 'what,ms\n"50 %, #1 & ""ä""",1\nb,2\n')
     embedded = embed_rows(path)
     assert rows_of(embedded) == [["what", "ms"], ['50 %, #1 & "ä"', "1"], ["b", "2"]]
     assert (embedded.rows, embedded.kept, embedded.step) == (2, 2, 1)
 
 
-def test_columns_that_never_change_are_told_once(tmp_path: Path) -> None:
+def test_constant_columns_are_stored_once(tmp_path: Path) -> None:
     embedded = embed_rows(written(tmp_path / "rows.csv", "ms,machine\n1,abacus\n2,abacus\n"))
     assert rows_of(embedded) == [["ms"], ["1"], ["2"]]
     assert embedded.constant == {"machine": "abacus"}
@@ -39,7 +39,7 @@ def test_a_single_row_keeps_its_columns(tmp_path: Path) -> None:
     ]
 
 
-def test_too_many_rows_are_thinned_evenly_and_counted(tmp_path: Path) -> None:
+def test_too_many_rows_are_sampled_evenly_and_counted(tmp_path: Path) -> None:
     text = "n\n" + "".join(f"{n}\n" for n in range(1000))
     embedded = embed_rows(written(tmp_path / "rows.csv", text), most_characters=1000)
     kept = [int(row[0]) for row in rows_of(embedded)[1:]]
@@ -49,6 +49,6 @@ def test_too_many_rows_are_thinned_evenly_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n", "a,b\n1,2\n3\n", 'a\n"1\n'])
-def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(CorruptStore):
         embed_rows(written(tmp_path / "rows.csv", text))

@@ -1,4 +1,4 @@
-"""The page as a browser reads it: whole, without network, with nothing hidden."""
+"""The page as a browser reads it: complete, and without network."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ENDS_A_PARAGRAPH = {"p", "div", "details", "table", "ul", "aside", "section"}
 
 
 class Page(HTMLParser):
-    """Text, links and whether every element is closed."""
+    """Text, links and open elements of a page."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def section(page: Page, start: str, end: str = "") -> str:
     return after.split(end, 1)[0] if end else after
 
 
-def test_the_file_needs_nothing_but_itself(tmp_path: Path) -> None:
+def test_the_page_loads_no_other_file(tmp_path: Path) -> None:
     write_result(tmp_path / "queue")
     page = page_of(tmp_path)
     assert page.open == []
@@ -65,7 +65,7 @@ def test_the_file_needs_nothing_but_itself(tmp_path: Path) -> None:
     assert "default-src 'none'" in (tmp_path / "report.html").read_text().replace("&#x27;", "'")
 
 
-def test_every_link_within_the_page_leads_somewhere(tmp_path: Path) -> None:
+def test_every_link_within_the_page_has_a_target(tmp_path: Path) -> None:
     write_result(tmp_path / "queue")
     page = page_of(tmp_path)
     inner = {link[1:] for link in page.links if link.startswith("#")}
@@ -73,7 +73,7 @@ def test_every_link_within_the_page_leads_somewhere(tmp_path: Path) -> None:
     assert len(page.ids) == len(set(page.ids))
 
 
-def test_the_summary_tells_what_was_reached_and_what_was_missed(tmp_path: Path) -> None:
+def test_the_summary_lists_reached_and_missed_targets(tmp_path: Path) -> None:
     targets = (
         Target(text="near enough", value=0.25, reached=True),
         Target(text="fast enough", value=1234.5, reached=False),
@@ -105,7 +105,7 @@ def test_an_experiment_without_results_is_listed_with_its_command(tmp_path: Path
     assert "No results yet. To measure it, run nearsight experiment run other" in after
 
 
-def test_a_smoke_run_is_shown_as_one_and_not_counted(tmp_path: Path) -> None:
+def test_a_smoke_run_is_marked_and_not_counted(tmp_path: Path) -> None:
     write_result(tmp_path / "queue-smoke", options={"smoke": True})
     text = page_of(tmp_path).text
     assert "There are only smoke runs" in text
@@ -113,7 +113,7 @@ def test_a_smoke_run_is_shown_as_one_and_not_counted(tmp_path: Path) -> None:
     assert not re.search("missed|reached by", text)
 
 
-def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
+def test_damaged_and_unfinished_folders_are_listed(tmp_path: Path) -> None:
     begin_run(tmp_path / "queue-seed2")
     (tmp_path / "queue").mkdir()
     (tmp_path / "queue/run.json").write_text("{")
@@ -122,13 +122,13 @@ def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
     assert "queuerun.json is missing or damaged" in text
 
 
-def test_numbers_of_another_version_are_no_traceback(tmp_path: Path) -> None:
+def test_metrics_of_another_version_are_reported(tmp_path: Path) -> None:
     stored = write_result(tmp_path / "queue")
     stored.keep_summary({**stored.summary(), "metrics": {"p99_s": 1}})
     assert "The metrics were computed by another version" in page_of(tmp_path).text
 
 
-def test_testbed_and_twin_stand_beside_each_other_with_the_error(tmp_path: Path) -> None:
+def test_testbed_and_twin_are_compared_with_their_error(tmp_path: Path) -> None:
     write_result(tmp_path / "queue", options={"on": "twin", "costs": "testbed"}, p50_ms={"1": 11.0})
     write_result(tmp_path / "queue-testbed", options={"on": "testbed"}, p50_ms={"1": 10.0})
     page = page_of(tmp_path)
@@ -136,7 +136,7 @@ def test_testbed_and_twin_stand_beside_each_other_with_the_error(tmp_path: Path)
     assert len(page.sources) == 2
 
 
-def test_a_testbed_stands_alone_beside_a_twin_of_other_machines(tmp_path: Path) -> None:
+def test_a_testbed_is_not_compared_with_a_twin_of_other_machines(tmp_path: Path) -> None:
     write_result(tmp_path / "queue", options={"on": "twin", "costs": "measured"})
     write_result(tmp_path / "queue-testbed", options={"on": "testbed"})
     page = page_of(tmp_path)
@@ -144,7 +144,7 @@ def test_a_testbed_stands_alone_beside_a_twin_of_other_machines(tmp_path: Path) 
     assert len(page.sources) == 2
 
 
-def test_where_it_was_measured_is_told(tmp_path: Path) -> None:
+def test_machine_versions_and_options_are_shown(tmp_path: Path) -> None:
     write_result(tmp_path / "queue", options={"seed": 5})
     text = section(page_of(tmp_path), "Machine, versions, options")
     for expected in (
@@ -158,7 +158,7 @@ def test_where_it_was_measured_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["text", "options"])
-def test_no_text_of_a_result_becomes_markup(tmp_path: Path, where: str) -> None:
+def test_texts_of_results_are_escaped(tmp_path: Path, where: str) -> None:
     evil = "<script>alert('x')</script>"
     targets = (Target(text=evil if where == "text" else "t", value=1.0, reached=False),)
     write_result(
@@ -169,7 +169,7 @@ def test_no_text_of_a_result_becomes_markup(tmp_path: Path, where: str) -> None:
     assert "<script" not in (tmp_path / "report.html").read_text()
 
 
-def test_experiments_stand_under_the_chapters_of_their_papers() -> None:
+def test_experiments_are_grouped_by_chapters_of_their_papers() -> None:
     sources = {
         "fig3.2": "Cachier dissertation, 3.2",
         "guests": "beyond the Cachier dissertation's chapter 3",

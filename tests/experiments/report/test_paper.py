@@ -5,7 +5,7 @@ from nearsight.experiments.report.page import published
 
 
 @pytest.mark.parametrize("name", experiments())
-def test_what_the_paper_says_stands_beside_every_experiment(name: str) -> None:
+def test_every_experiment_has_the_statement_of_its_paper(name: str) -> None:
     said = published()[name]
     assert said.where[0].isdigit()
     assert said.says

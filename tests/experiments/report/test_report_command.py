@@ -1,4 +1,4 @@
-"""``nearsight experiment report`` as a person uses it."""
+"""``nearsight experiment report``."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from nearsight.__main__ import main
 
 
-def test_an_empty_folder_gives_a_report_of_what_is_missing(
+def test_the_report_of_an_empty_folder_lists_missing_experiments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["experiment", "report", "--results", str(tmp_path)]) == 0
@@ -17,14 +17,12 @@ def test_an_empty_folder_gives_a_report_of_what_is_missing(
     assert sorted(tmp_path.iterdir()) == [out]
 
 
-def test_a_folder_that_is_not_there_is_told_with_the_next_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "report", "--results", str(tmp_path / "gone")]) != 0
     assert "there is no folder" in capsys.readouterr().err
 
 
-def test_a_place_that_cannot_be_written_is_told_and_left_as_it_is(
+def test_an_output_that_cannot_be_written_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "taken.html").mkdir()

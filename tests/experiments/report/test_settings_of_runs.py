@@ -23,7 +23,7 @@ from support.small_results import OPTIONS
         ({"replicas": 3}, "seed 1, replicas 3", "nearsight experiment run queue --replicas 3"),
     ],
 )
-def test_a_run_is_told_in_words_and_as_the_command_that_repeats_it(
+def test_the_settings_of_a_run_are_a_text_and_a_command(
     options: dict[str, object], words: str, typed: str
 ) -> None:
     configuration = {**OPTIONS, **options}

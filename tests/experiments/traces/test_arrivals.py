@@ -1,4 +1,4 @@
-"""Generated calls: the papers' shares of rates, and what distinguishes the four processes."""
+"""Generated calls: the papers' shares of rates, and the differences between the four processes."""
 
 import numpy as np
 import pytest
@@ -39,19 +39,21 @@ def dispersion(process: ArrivalProcess, window_s: float) -> float:
     ("marginals", "above", "share"),
     [(CREMEBRULEE, 1.0, 0.0063), (CREMEBRULEE, 0.1, 0.0235), (MCACHE, 1.0, 0.0117), (MCACHE, 1 / 60, 0.1)],
 )
-def test_shares_of_popular_functions_are_the_papers(marginals: Marginals, above: float, share: float) -> None:
+def test_shares_of_popular_functions_equal_those_of_the_papers(
+    marginals: Marginals, above: float, share: float
+) -> None:
     rates = marginals.draw(400_000, rng())
     assert np.mean(rates > above) == pytest.approx(share, rel=0.05)
 
 
-def test_rates_lie_between_the_papers_extremes_and_the_90th_percentile_is_once_a_minute() -> None:
+def test_rates_are_within_the_extremes_of_the_paper_and_the_90th_percentile_is_once_a_minute() -> None:
     rates = MCACHE.draw(400_000, rng())
     assert 1.15e-5 < rates.min() < 1.2e-5
     assert 500 < rates.max() <= 967
     assert np.quantile(rates, 0.9) == pytest.approx(1 / 60, rel=0.03)
 
 
-def test_functions_that_are_popular_or_called_once_are_left_out() -> None:
+def test_popular_functions_and_those_called_once_are_removed() -> None:
     day = 86_400.0
     rates = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1e6]) / day
     assert (rarely_called(rates) * day).round().tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
@@ -68,7 +70,7 @@ def test_every_process_keeps_mean_rates_and_the_order_of_times(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ARRIVAL_PROCESSES)
-def test_a_seed_gives_the_same_calls_again(name: str) -> None:
+def test_the_same_seed_gives_the_same_calls(name: str) -> None:
     rates = np.full(20, 0.01)
     one, same = (ARRIVAL_PROCESSES[name].segments(rates, HOUR_S, rng()).events(rng(2))[0] for _ in range(2))
     assert one.tolist() == same.tolist()
@@ -95,7 +97,7 @@ def test_a_function_that_is_off_is_not_called() -> None:
     assert share_on == pytest.approx([0.2, 0.2, 0.2], abs=0.07)
 
 
-def test_a_day_repeats() -> None:
+def test_diurnal_rates_repeat_daily() -> None:
     segments = Diurnal(day_s=600.0).segments(np.full(50, 0.1), HOUR_S, rng())
     today, tomorrow = (segments.rates_at(time, 50) for time in (100.0, 700.0))
     assert today == pytest.approx(tomorrow)
@@ -128,6 +130,6 @@ def test_models_inherit_the_rates_of_their_functions() -> None:
         lambda: Drift(memory_s=0),
     ],
 )
-def test_impossible_processes_are_refused(make: type) -> None:
+def test_invalid_processes_are_refused(make: type) -> None:
     with pytest.raises(InvalidArgument):
         make()

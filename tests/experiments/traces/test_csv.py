@@ -1,4 +1,4 @@
-"""Visits and photo requests survive a file; a malformed file is reported with line and expectation."""
+"""Files of visits and photo requests: round trips, and errors with line and expectation."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.traces.requests import PhotoRequest, read_requests_csv, write_requests_csv
 from nearsight.experiments.traces.visits import Visit, read_visits_csv, sequences, write_visits_csv
 
-# NUL and lone surrogates cannot stand in a text file.
+# A text file cannot contain NUL and lone surrogates.
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 names = text.filter(lambda name: bool(name.strip()))
 seconds = st.floats(0, 1e9)
@@ -26,7 +26,7 @@ requests = st.builds(PhotoRequest, text, names, st.integers(-(2**60), 2**60))
 
 
 @given(st.lists(visits, max_size=6))
-def test_visits_survive_a_file(some: list[Visit]) -> None:
+def test_visits_read_from_a_file_equal_the_written_ones(some: list[Visit]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "visits.csv"
         write_visits_csv(path, some)
@@ -34,7 +34,7 @@ def test_visits_survive_a_file(some: list[Visit]) -> None:
 
 
 @given(st.lists(requests, max_size=6))
-def test_photo_requests_survive_a_file(some: list[PhotoRequest]) -> None:
+def test_photo_requests_read_from_a_file_equal_the_written_ones(some: list[PhotoRequest]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "requests.csv"
         write_requests_csv(path, some)
@@ -69,7 +69,9 @@ def test_a_log_with_points_of_interest_is_read_and_further_columns_ignored(tmp_p
         ('v,"e,0,1', "not a CSV table"),
     ],
 )
-def test_a_malformed_visit_names_file_line_and_expectation(tmp_path: Path, row: str, expected: str) -> None:
+def test_a_malformed_visit_is_refused_with_file_line_and_expectation(
+    tmp_path: Path, row: str, expected: str
+) -> None:
     path = tmp_path / "visits.csv"
     path.write_text(f"visitor,exhibit,start_s,end_s\nv,e,0,1\n{row}\n")
     with pytest.raises(InvalidArgument) as caught:
@@ -82,7 +84,9 @@ def test_a_malformed_visit_names_file_line_and_expectation(tmp_path: Path, row: 
     ("row", "expected"),
     [("0001,a.jpg,1.5", "time_ms is '1.5'; expected a whole number"), ("0001,,1", "imagePath is empty")],
 )
-def test_a_malformed_request_names_line_and_expectation(tmp_path: Path, row: str, expected: str) -> None:
+def test_a_malformed_request_is_refused_with_line_and_expectation(
+    tmp_path: Path, row: str, expected: str
+) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(f"objectID,imagePath,time_ms\n{row}\n")
     with pytest.raises(InvalidArgument, match="line 2") as caught:
@@ -90,7 +94,7 @@ def test_a_malformed_request_names_line_and_expectation(tmp_path: Path, row: str
     assert expected in str(caught.value)
 
 
-def test_times_that_are_no_seconds_are_told_before_they_fill_the_memory(tmp_path: Path) -> None:
+def test_times_in_other_units_than_seconds_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
     path.write_text("visitor,exhibit,start_s,end_s\nv,e,0,1700000000\n")
     with pytest.raises(InvalidArgument, match=r"line 2: a stay of 1.7e\+09 s; expected times in seconds"):
@@ -98,7 +102,7 @@ def test_times_that_are_no_seconds_are_told_before_they_fill_the_memory(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00"])
-def test_what_is_no_table_of_visits_says_which_columns_are_expected(tmp_path: Path, content: bytes) -> None:
+def test_another_table_is_refused_with_the_expected_columns(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "visits.csv"
     path.write_bytes(content)
     with pytest.raises(InvalidArgument) as caught:
@@ -114,11 +118,11 @@ def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("visitor", "start_s", "end_s"), [("", 0.0, 1.0), ("v", 2.0, 1.0), ("v", 0.0, float("inf"))]
 )
-def test_a_visit_that_cannot_be_is_refused(visitor: str, start_s: float, end_s: float) -> None:
+def test_an_invalid_visit_is_refused(visitor: str, start_s: float, end_s: float) -> None:
     with pytest.raises(InvalidArgument):
         Visit(visitor, "e", start_s, end_s)
 
 
-def test_sequences_are_in_time_with_duplicates_collapsed() -> None:
+def test_sequences_are_in_order_of_time_without_repetitions() -> None:
     stays = [Visit("v", "b", 5, 6), Visit("v", "a", 0, 1), Visit("v", "a", 2, 3), Visit("w", "a", 0, 9)]
     assert sequences(stays) == {"v": ("a", "b"), "w": ("a",)}

@@ -1,4 +1,4 @@
-"""The files of the Azure Functions trace: what is read, what is refused, and calls from counts."""
+"""The files of the Azure Functions trace: reading, errors, and calls from counts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_calls_are_read_by_minute_and_trigger(tmp_path: Path) -> None:
     assert read_invocations(path, trigger="queue").counts.shape == (0, MINUTES)
 
 
-def test_columns_are_found_by_name_and_rows_of_one_function_are_added(tmp_path: Path) -> None:
+def test_columns_are_found_by_name_and_rows_of_one_function_are_summed(tmp_path: Path) -> None:
     rows = [[*HEADER, "Comment"], [*line("f", m2=1), "x"], [*line("f", m2=4), "y"]]
     turned = [row[::-1] for row in rows]
     assert read_invocations(written(tmp_path, turned)).counts[:, :3].tolist() == [[0, 5, 0]]
@@ -110,7 +110,7 @@ def test_other_tables_are_refused(tmp_path: Path, read: Callable[[Path], object]
         read(path)
 
 
-def test_popular_functions_and_those_called_once_are_left_out() -> None:
+def test_popular_functions_and_those_called_once_are_removed() -> None:
     calls = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1_000]
     counts = np.zeros((len(calls), MINUTES), dtype=np.int32)
     counts[:, 5] = calls

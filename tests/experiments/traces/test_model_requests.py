@@ -1,4 +1,4 @@
-"""Requests for models: what a file keeps and refuses, and how functions get their models."""
+"""Requests for models: files, and the assignment of models to functions."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,7 @@ def named(some: ModelRequests) -> list[tuple[float, str]]:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.integers(0, 2)), min_size=1, max_size=8).map(sorted))
-def test_event_lines_survive_a_file(pairs: list[tuple[float, int]]) -> None:
+def test_events_read_from_a_file_equal_the_written_ones(pairs: list[tuple[float, int]]) -> None:
     some = requests(*pairs)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "events.txt"
@@ -58,12 +58,12 @@ def test_a_malformed_event_is_refused_with_its_line(tmp_path: Path, text: str, c
         read_events(path)
 
 
-def test_a_missing_file_of_events_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"nothing\.txt"):
         read_events(tmp_path / "nothing.txt")
 
 
-def test_a_name_with_blanks_is_not_written(tmp_path: Path) -> None:
+def test_a_name_with_spaces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="two words"):
         write_events(tmp_path / "events.txt", requests((0.0, 0), names=("two words",)))
 
@@ -76,24 +76,24 @@ def test_requests_out_of_order_or_range_are_refused(times: list[float], models: 
         ModelRequests(np.array(times), np.array(models, dtype=np.int32), ("a", "b", "c"))
 
 
-def test_downsampling_keeps_requests_independently_of_each_other() -> None:
+def test_downsampling_draws_each_request_independently() -> None:
     many = ModelRequests(np.arange(100_000.0), np.zeros(100_000, dtype=np.int32), ("a",))
     kept = many.downsampled(0.15, np.random.default_rng(1))
     assert len(kept) == pytest.approx(15_000, abs=4 * np.sqrt(100_000 * 0.15 * 0.85))
     gaps = np.diff(kept.times_s)
-    assert np.mean(gaps == 1.0) == pytest.approx(0.15, abs=0.02)  # geometric, as of single draws
+    assert np.mean(gaps == 1.0) == pytest.approx(0.15, abs=0.02)  # geometric, as with independent draws
 
 
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
-        # Models from the costly one on: 1, 2, 0. Functions from the most popular one on: 5, 4, … 0.
+        # Models by decreasing cost: 1, 2, 0. Functions by decreasing popularity: 5, 4, … 0.
         (Association.ROUND_ROBIN, [0, 2, 1, 0, 2, 1]),
         (Association.POPULAR_AND_COSTLY, [0, 0, 2, 2, 1, 1]),
         (Association.POPULAR_AND_CHEAP, [1, 1, 2, 2, 0, 0]),
     ],
 )
-def test_functions_get_models_in_the_order_of_popularity(how: Association, expected: list[int]) -> None:
+def test_models_are_assigned_to_functions_by_popularity(how: Association, expected: list[int]) -> None:
     popularity = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert associate(popularity, LOAD_S, how, np.random.default_rng(0)).tolist() == expected
 
@@ -103,7 +103,7 @@ def correlation(how: Association, popularity: NDArray[np.float64]) -> float:
     return float(np.corrcoef(np.argsort(np.argsort(popularity)), LOAD_S[chosen])[0, 1])
 
 
-def test_correlations_of_popularity_and_cost_are_as_table_2_says() -> None:
+def test_correlations_of_popularity_and_cost_equal_those_of_table_2() -> None:
     popularity = np.random.default_rng(3).lognormal(0.0, 3.0, 3_000)
     assert correlation(Association.UNIFORM, popularity) == pytest.approx(0.0, abs=0.08)
     assert correlation(Association.ROUND_ROBIN, popularity) == pytest.approx(0.0, abs=0.08)
@@ -111,7 +111,7 @@ def test_correlations_of_popularity_and_cost_are_as_table_2_says() -> None:
     assert correlation(Association.POPULAR_AND_CHEAP, popularity) < -0.85
 
 
-def test_every_called_function_gets_a_model_of_its_own() -> None:
+def test_every_called_function_gets_its_own_model() -> None:
     times, functions = np.array([0.0, 1.0, 2.0]), np.array([7, 2, 7], dtype=np.int32)
     chosen = np.array([0, 0, 1, 0, 0, 0, 0, 1], dtype=np.int32)
     found, called = own_models(times, functions, chosen, ("VGG16", "NASNet"))

@@ -1,4 +1,4 @@
-"""Generated visitors: who is where; a first-order Markov model predicts them, as the dissertation found."""
+"""Generated visitors: a first-order Markov model predicts them best, as the dissertation found."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def test_visitors_are_divided_equally_and_stay_in_their_section(visits: tuple[Vi
     assert Counter(sections.pop() for sections in section_of.values()) == {0: 60, 1: 60, 2: 60}
 
 
-def test_a_visitor_is_before_one_exhibit_at_a_time(visits: tuple[Visit, ...]) -> None:
+def test_visits_of_one_visitor_do_not_overlap(visits: tuple[Visit, ...]) -> None:
     for earlier, later in pairwise(visits):
         if earlier.visitor == later.visitor:
             assert earlier.end_s <= later.start_s
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_visits(visits: tuple[Visit, ...]) -> None:
     assert generate_visits(np.random.default_rng(2)) != visits
 
 
-def test_exhibits_may_have_any_names() -> None:
+def test_exhibits_can_be_named() -> None:
     visits = generate_visits(
         np.random.default_rng(0), sections=1, exhibits_per_section=2, visitors=3, exhibits=["Night", "Day"]
     )
@@ -94,7 +94,7 @@ def test_a_single_exhibit_is_visited_once() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"sections": 0}, {"visitors": 0}, {"exhibits": ["a"]}, {"sections": 1, "exhibits": ["a"] * 44}]
 )
-def test_impossible_museums_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_museums_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):
         generate_visits(np.random.default_rng(0), **wrong)  # type: ignore[arg-type]
 

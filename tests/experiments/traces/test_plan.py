@@ -57,7 +57,7 @@ def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_exhibits_that_are_no_objects_get_the_objects_in_order(tmp_path: Path) -> None:
+def test_exhibits_outside_the_catalogue_are_mapped_to_objects_in_order(tmp_path: Path) -> None:
     path = visits(tmp_path, "visitor,poi,start_s,end_s\nv1,hall-2,0,1\nv1,hall-1,2,3\n")
     assert [photo.object_id for photo in plan_from_visits(path, DATASET, rng())] == ["b", "a"]
 
@@ -70,26 +70,26 @@ def test_a_share_of_the_photos_shows_unknown_objects(tmp_path: Path) -> None:
     assert {str(photo.path) for photo in foreign} == {"q/other.jpg"}
 
 
-def test_a_plan_can_be_cut_short(tmp_path: Path) -> None:
+def test_a_plan_can_be_limited_to_a_duration(tmp_path: Path) -> None:
     plan = plan_from_visits(visits(tmp_path), DATASET, rng(), visitor="v1", seconds=2.0)
     assert [photo.at_s for photo in plan] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(("visitor", "problem"), [(None, "name one"), ("v9", "no visitor 'v9'")])
-def test_a_visitor_that_is_not_there_is_an_error_that_lists_some(
+def test_an_unknown_visitor_is_refused_with_the_known_ones(
     tmp_path: Path, visitor: str | None, problem: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=f"2 visitors: .*{problem}.*--visitor is one of v1, v2"):
         plan_from_visits(visits(tmp_path), DATASET, rng(), visitor=visitor)
 
 
-def test_unknown_photos_that_the_data_set_lacks_are_an_error(tmp_path: Path) -> None:
+def test_a_share_of_unknown_photos_needs_such_photos(tmp_path: Path) -> None:
     known_only = Dataset("museum", DATASET.references, DATASET.queries[:3])
     with pytest.raises(InvalidArgument, match="no photos of unknown objects"):
         plan_from_visits(visits(tmp_path), known_only, rng(), visitor="v1", unknown_share=0.5)
 
 
-def test_the_dissertation_form_names_its_photos(tmp_path: Path) -> None:
+def test_requests_in_the_form_of_the_dissertation_become_a_plan(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("objectID,imagePath,time_ms\na,q/a1.jpg,5000\n,q/other.jpg,6500\nb,q/b1.jpg,5500\n")
     assert plan_from_requests(path, tmp_path) == (
@@ -99,7 +99,7 @@ def test_the_dissertation_form_names_its_photos(tmp_path: Path) -> None:
     )
 
 
-def test_the_two_forms_are_told_apart_by_their_header(tmp_path: Path) -> None:
+def test_the_header_of_a_trace_determines_its_form(tmp_path: Path) -> None:
     assert not is_request_trace(visits(tmp_path))
     (tmp_path / "t.csv").write_text("objectID,imagePath,time_ms\n")
     assert is_request_trace(tmp_path / "t.csv")
@@ -109,13 +109,13 @@ def test_the_two_forms_are_told_apart_by_their_header(tmp_path: Path) -> None:
         is_request_trace(tmp_path / "none.csv")
 
 
-def test_a_trace_without_requests_is_an_error(tmp_path: Path) -> None:
+def test_a_trace_without_requests_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("objectID,imagePath,time_ms\n")
     with pytest.raises(InvalidArgument, match="no requests"):
         plan_from_requests(tmp_path / "t.csv", tmp_path)
 
 
-def test_photos_are_read_once_each_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_each_photo_is_read_once_and_a_missing_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"jpeg")
     plan = [PlannedPhoto(float(second), "a", tmp_path / "a.jpg") for second in range(3)]
     assert load_photos(plan) == {tmp_path / "a.jpg": b"jpeg"}

@@ -1,4 +1,4 @@
-"""From stays to photos: one per second, in time, of the right object."""
+"""Photos of stays: one per second, in order of time, of the right object."""
 
 import numpy as np
 import pytest
@@ -10,18 +10,18 @@ from nearsight.experiments.traces.visits import Visit
 PHOTOS = {"a": ["a1.jpg", "a2.jpg"], "b": ["b1.jpg"]}
 
 
-def test_a_visitor_asks_once_per_second_while_looking() -> None:
+def test_a_stay_gives_one_photo_per_second() -> None:
     requests = photo_requests([Visit("v", "b", 10.0, 13.4)], PHOTOS, np.random.default_rng(0))
     assert requests == {
         "v": tuple(PhotoRequest("b", "b1.jpg", time_ms) for time_ms in (10_000, 11_000, 12_000))
     }
 
 
-def test_a_glance_is_worth_one_photo() -> None:
+def test_a_stay_without_duration_gives_one_photo() -> None:
     assert len(photo_requests([Visit("v", "b", 1, 1)], PHOTOS, np.random.default_rng(0))["v"]) == 1
 
 
-def test_requests_of_each_visitor_are_in_time_and_draw_from_all_photos() -> None:
+def test_requests_of_each_visitor_are_in_order_of_time_with_all_photos() -> None:
     visits = [Visit("w", "a", 50, 90), Visit("v", "a", 5, 6), Visit("w", "b", 0, 20)]
     requests = photo_requests(visits, PHOTOS, np.random.default_rng(0))
     times = [request.time_ms for request in requests["w"]]
@@ -37,7 +37,7 @@ def test_exhibits_are_mapped_to_objects() -> None:
     assert [request.object_id for request in requests["v"]] == ["b", "a"]
 
 
-def test_what_cannot_be_photographed_is_refused() -> None:
+def test_exhibits_without_photos_or_objects_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidArgument, match="'c' has no photo"):
         photo_requests([Visit("v", "c", 0, 1)], PHOTOS, rng)

@@ -1,4 +1,4 @@
-"""What lookups cost in the twin."""
+"""Lookup times in the twin."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from nearsight.experiments.twin.cost_model import CostModel, Costs, lookups_ms
 
 
 def profile(measured_ms: Mapping[int, float]) -> CacheProfile:
-    """A straight line, and measurements that need not be near it."""
+    """A profile with these measurements; its polynomial is a line that need not fit them."""
     return CacheProfile(
         backend="auto",
         query_features=800,
@@ -34,28 +34,28 @@ def profile(measured_ms: Mapping[int, float]) -> CacheProfile:
     )
 
 
-def test_lookups_take_what_was_measured_and_not_what_a_line_through_it_says() -> None:
+def test_lookup_times_are_interpolated_between_measurements() -> None:
     found = lookups_ms(profile({1: 2.0, 33: 6.0, 132: 8.5, 400: 8.5}), 2000)
     assert found[[0, 1, 17, 33, 132, 400, 2000]] == pytest.approx([0.0, 2.0, 4.0, 6.0, 8.5, 8.5, 8.5])
 
 
-def test_what_grows_to_the_end_grows_beyond() -> None:
+def test_growing_lookup_times_are_extrapolated() -> None:
     assert lookups_ms(profile({1: 2.0, 100: 10.0, 400: 40.0}), 800)[800] == pytest.approx(80.0)
 
 
-def test_without_measurements_the_polynomial_holds() -> None:
+def test_without_measurements_lookup_times_are_those_of_the_polynomial() -> None:
     unknown = profile({})
     assert lookups_ms(unknown, 300) == pytest.approx(unknown.curves(300).lookup_ms)
 
 
 @given(times_ms=st.lists(st.floats(0.1, 100.0), min_size=2, max_size=8))
-def test_lookups_among_more_objects_never_take_less(times_ms: list[float]) -> None:
+def test_lookup_times_do_not_decrease_with_more_objects(times_ms: list[float]) -> None:
     measured = {1 + 40 * number: ms for number, ms in enumerate(times_ms)}
     found = lookups_ms(profile(measured), 500)
     assert (np.diff(found) >= -1e-9).all()
 
 
-def test_the_twins_tiers_take_what_was_measured() -> None:
+def test_the_costs_of_the_edge_are_those_of_its_profile() -> None:
     model = CostModel.assumed().model_copy(update={"edge": profile({1: 2.0, 132: 8.0, 400: 8.0})})
     costs = Costs(model, 500, np.random.default_rng(1))
     among = [costs.edge_lookup_s(k, found=True) for k in (132,) * 200 + (500,) * 200]

@@ -1,4 +1,4 @@
-"""Costs are fitted to a testbed; here to a twin that is known to be slower."""
+"""Costs are fitted to rows of a testbed; here to those of a twin with known costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ def _once(rows: Mapping[str, Sequence[RequestRow]]) -> Mapping[str, Sequence[Seq
 
 
 @pytest.mark.system
-def test_a_slower_machine_is_found_in_its_rows() -> None:
+def test_the_costs_of_a_slower_machine_are_fitted_to_its_rows() -> None:
     built_in = CostModel.assumed()
     truth = built_in.model_copy(
         update={
@@ -46,12 +46,12 @@ def test_a_slower_machine_is_found_in_its_rows() -> None:
         )
         assert ours == pytest.approx(theirs, rel=0.08), name
     assert found.call_ms == pytest.approx(4.0 * 1.1, rel=0.1), "the median: half of the ratios is below 1.1"
-    assert max(found.call_work.ratios) > 3, "late messages belong to the machine"
+    assert max(found.call_work.ratios) > 3, "late messages are part of the costs"
     assert found.fitted_to == "a twin"
 
 
 @pytest.mark.system
-def test_sessions_count_together() -> None:
+def test_costs_are_fitted_to_several_sessions_together() -> None:
     built_in = CostModel.assumed()
     slower = [_rows(built_in.model_copy(update={"edge_work": Scatter(scale=scale)})) for scale in (1.4, 1.6)]
     both = {name: [one[name] for one in slower] for name in slower[0]}
@@ -59,7 +59,7 @@ def test_sessions_count_together() -> None:
     assert found.edge_work.scale == pytest.approx(1.5, rel=0.1)
 
 
-def test_nothing_is_fitted_to_too_few_rows() -> None:
+def test_too_few_rows_leave_the_costs_unchanged() -> None:
     built_in = CostModel.assumed()
     few = {name: rows[:2] for name, rows in _rows(built_in).items()}
     found = fit(built_in, _once(few), lambda _costs: few)
@@ -67,13 +67,13 @@ def test_nothing_is_fitted_to_too_few_rows() -> None:
     assert found.call_ms == pytest.approx(built_in.call_ms)
 
 
-def test_costs_are_kept_in_a_file(tmp_path: Path) -> None:
+def test_costs_are_saved_and_loaded(tmp_path: Path) -> None:
     costs = CostModel.assumed().model_copy(update={"call_ms": 2.5})
     costs.save(tmp_path / "costs.json")
     assert CostModel.load(tmp_path / "costs.json") == costs
 
 
-def test_scatter_is_that_of_one_photo_in_one_session() -> None:
+def test_scatter_is_measured_within_photos_and_sessions() -> None:
     built_in = CostModel.assumed()
     rows = _rows(built_in.model_copy(update={"cloud_work": Scatter(ratios=(1.0,))}))
     photos = {(row.visitor, row.number): str(row.number % 2) for row in rows[ONLY_CLOUD]}
@@ -90,10 +90,10 @@ def test_scatter_is_that_of_one_photo_in_one_session() -> None:
         "photos and sessions differ, times of one in the other do not"
     )
     apart = fit(built_in, measured, lambda _costs: rows)
-    assert max(apart.cloud_work.ratios) > 1.2, "nobody said which photos are the same"
+    assert max(apart.cloud_work.ratios) > 1.2, "without the photos of the rows"
 
 
-def test_second_looks_count_wherever_the_cloud_makes_them() -> None:
+def test_second_looks_of_all_configurations_are_fitted() -> None:
     built_in = CostModel.assumed()
     rows = _rows(built_in.model_copy(update={"second_look": Scatter(ratios=(1.0,))}))
     longer = {
@@ -104,4 +104,4 @@ def test_second_looks_count_wherever_the_cloud_makes_them() -> None:
         for name, some in rows.items()
     }
     found = fit(built_in, _once(longer), lambda _costs: rows, rounds=1)
-    assert found.second_look.scale == pytest.approx(1.2), "most are made for edges"
+    assert found.second_look.scale == pytest.approx(1.2), "most second looks are for edges"

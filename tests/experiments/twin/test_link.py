@@ -12,7 +12,7 @@ def _link(events: EventQueue, rtt_ms: float) -> TwinLink:
     return TwinLink(events, LinkShape(rtt_ms=rtt_ms), np.random.default_rng(1))
 
 
-def test_messages_of_a_narrow_link_arrive_one_after_the_other() -> None:
+def test_messages_are_serialised_on_a_narrow_link() -> None:
     events, arrived = EventQueue(), list[float]()
     link = TwinLink(events, LinkShape(rtt_ms=20.0, up_mbps=8.0), np.random.default_rng(1))
     for _ in range(2):
@@ -22,7 +22,7 @@ def test_messages_of_a_narrow_link_arrive_one_after_the_other() -> None:
     assert link.up_bytes == 20_000
 
 
-def test_who_comes_while_a_connection_is_made_waits_for_it() -> None:
+def test_requests_wait_until_the_connection_is_established() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 40.0))
     for at_s in (0.0, 0.05, 1.0):
@@ -31,7 +31,7 @@ def test_who_comes_while_a_connection_is_made_waits_for_it() -> None:
     assert there == pytest.approx([0.12, 0.12, 1.0])
 
 
-def test_a_connection_without_delay_is_there_at_once() -> None:
+def test_a_connection_without_delay_is_established_immediately() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 0.0))
     events.at(1.0, lambda: connection.when_connected(lambda: there.append(events.now_s)))

@@ -36,34 +36,34 @@ def shared() -> TwinOutcome:
     return _session(4).play(COOPERATIVE)
 
 
-def test_devices_get_most_models_from_those_ahead_of_them(shared: TwinOutcome) -> None:
+def test_devices_fetch_most_models_from_peers(shared: TwinOutcome) -> None:
     assert shared.models["peer_models"] > 2 * shared.models["edge_models"] > 0
     assert shared.models["served_models"] == shared.models["peer_models"]
 
 
-def test_of_devices_nearby_about_one_fetches_each_model_from_the_edge(shared: TwinOutcome) -> None:
+def test_about_one_of_the_peers_fetches_each_model_from_the_edge(shared: TwinOutcome) -> None:
     assert shared.models["edge_models"] <= len(_IDS) + 2
 
 
-def test_no_model_of_a_device_is_taken_for_a_wrong_one(shared: TwinOutcome) -> None:
+def test_models_of_peers_pass_their_check(shared: TwinOutcome) -> None:
     assert shared.models["rejected_models"] == 0
     assert shared.models["silent_peers"] == 0
 
 
-def test_sharing_changes_where_models_come_from_and_not_what_devices_know(shared: TwinOutcome) -> None:
+def test_sharing_does_not_change_the_share_of_local_hits(shared: TwinOutcome) -> None:
     alone = _session(4).play(ADAPTIVE)
     shares = [sum(row.answered_by == "device" for row in one.rows) for one in (alone, shared)]
     assert shares[1] == pytest.approx(shares[0], abs=0.1 * len(shared.rows))
     assert alone.models == {}
 
 
-def test_a_device_alone_gets_its_models_from_the_edge() -> None:
+def test_a_single_device_fetches_its_models_from_the_edge() -> None:
     outcome = _session(1).play(COOPERATIVE)
     assert outcome.models["peer_models"] == 0
     assert outcome.models["edge_models"] > 0
 
 
-def test_devices_share_with_those_at_the_same_edge_only() -> None:
+def test_only_devices_at_the_same_edge_share_models() -> None:
     outcome = _session(2, edges=2).play(COOPERATIVE)
     assert outcome.models["peer_models"] == 0
 

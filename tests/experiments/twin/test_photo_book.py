@@ -1,4 +1,4 @@
-"""What the twin learns of photos, from the real pipeline."""
+"""Photos of the twin, measured with the real pipeline."""
 
 import itertools
 from pathlib import Path
@@ -23,7 +23,7 @@ def _photo(tmp_path: Path, seed: int) -> Path:
 
 
 def _measured(tmp_path: Path, seed: int, object_id: str, slowness: float = 0.0) -> TwinPhoto:
-    """A photo of a museum whose edge holds five of six objects; usual looks are so slow, if known."""
+    """Measure a photo of a museum of six objects, of which the edge holds five, on a machine this slow."""
     path, models = _photo(tmp_path, seed), exhibit_models(6)
     usual = None
     if slowness:
@@ -42,38 +42,40 @@ def _measured(tmp_path: Path, seed: int, object_id: str, slowness: float = 0.0) 
     )[path]
 
 
-def test_a_clear_photo_is_known_with_few_features_and_as_hard_as_any(tmp_path: Path) -> None:
+def test_a_clear_photo_is_recognised_with_few_features_and_without_profiles_has_the_usual_effort(
+    tmp_path: Path,
+) -> None:
     photo = _measured(tmp_path, 1, "exhibit-1")
     assert all(photo.recognised_with(count) for count in _COUNTS)
     assert photo.at_second_look
     assert {photo.tier_effort, *(photo.device_effort(count) for count in _COUNTS)} == {AS_ANY_PHOTO}
 
 
-def test_a_photo_is_as_hard_however_fast_the_machine_is(tmp_path: Path) -> None:
+def test_the_effort_of_a_photo_does_not_depend_on_the_speed_of_the_machine(tmp_path: Path) -> None:
     fast, slow = (_measured(tmp_path, 1, "exhibit-1", slowness) for slowness in (0.2, 5.0))
-    assert fast.tier_effort.extraction == 1.0, "all take the same here"
+    assert fast.tier_effort.extraction == 1.0, "all extractions take the same time here"
     assert fast.tier_effort == slow.tier_effort
     assert fast.device_efforts == slow.device_efforts
 
 
-def test_how_hard_a_photo_is_is_its_time_over_that_of_the_profile(tmp_path: Path) -> None:
+def test_the_effort_of_a_photo_is_its_time_relative_to_the_profile(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 1, "exhibit-1", 1.0)
     edge = default_profile()
-    usual_ms = edge.extraction_ms / float(edge.curves(5).lookup_ms[-1])  # extraction sets the pace
+    usual_ms = edge.extraction_ms / float(edge.curves(5).lookup_ms[-1])  # extraction is the reference
     assert photo.tier_effort.found == pytest.approx(usual_ms, abs=1e-3)
 
 
-def test_what_the_edge_does_not_hold_yet_is_known_to_it_later(tmp_path: Path) -> None:
+def test_objects_that_the_edge_does_not_hold_yet_are_recognised_later(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 5, "exhibit-5", 1.0)
     assert photo.recognised_with(max(_COUNTS))
 
 
-def test_among_strangers_a_photo_is_not_looked_for_where_its_own_object_is(tmp_path: Path) -> None:
+def test_a_miss_is_measured_among_other_objects_only(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 5, "exhibit-5", 1.0)
-    assert photo.tier_effort.missed is None, "the only object that was not taught is its own"
+    assert photo.tier_effort.missed is None, "the only object that the edge lacks is its own"
 
 
-def test_what_nobody_knows_is_unknown_at_second_look_too(tmp_path: Path) -> None:
+def test_a_photo_outside_the_catalogue_is_unknown_at_both_looks(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 77, "", 1.0)
     assert not photo.recognised_with(max(_COUNTS))
     assert not photo.at_second_look

@@ -1,4 +1,4 @@
-"""Photos that are drawn out of measured ones."""
+"""Photos that are sampled from measured ones."""
 
 import pickle
 from collections import Counter
@@ -39,7 +39,7 @@ def drawn(seed: int, object_id: str = "x", count: int = _DRAWS) -> list[TwinPhot
 
 
 @given(seed=st.integers(0, 2**32))
-def test_what_belongs_to_one_photo_stays_together(seed: int) -> None:
+def test_a_drawn_photo_has_all_values_of_one_measured_photo(seed: int) -> None:
     whole = {(photo.size_bytes, photo.least_features, photo.device_efforts) for _, photo in SAMPLE[:3]}
     found = drawn(seed, count=20)
     assert {(photo.size_bytes, photo.least_features, photo.device_efforts) for photo in found} <= whole
@@ -62,11 +62,11 @@ def test_the_same_seed_draws_the_same_photos_in_another_process_too() -> None:
     assert drawn(8, count=50) != drawn(7, count=50)
 
 
-def test_photos_of_nothing_known_are_those_that_were_measured() -> None:
+def test_photos_outside_the_catalogue_are_drawn_from_measured_ones() -> None:
     assert set(drawn(1, object_id="", count=20)) == {STRANGE}
 
 
-def test_without_any_photos_of_exhibits_stand_for_what_nobody_knows() -> None:
+def test_without_such_photos_they_are_derived_from_photos_of_exhibits() -> None:
     photos = SampledPhotos(((1.0, HARD),), np.random.default_rng(1))
     photo = photos.photo("")
     assert not photo.object_id

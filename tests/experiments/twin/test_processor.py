@@ -1,4 +1,4 @@
-"""Virtual time, and CPU time that runs out."""
+"""Virtual time, and processors with a limited number of cores."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ def test_actions_run_by_time_and_then_in_the_order_of_entry() -> None:
     assert seen == ["first 1", "second 1", "late 2"]
 
 
-def test_a_run_stops_at_its_end_and_goes_on_from_there() -> None:
+def test_a_run_stops_at_its_end_and_can_continue() -> None:
     events, seen = EventQueue(), list[float]()
     events.at(5.0, lambda: seen.append(events.now_s))
     events.run(3.0)
@@ -28,7 +28,7 @@ def test_a_run_stops_at_its_end_and_goes_on_from_there() -> None:
     assert seen == [5.0]
 
 
-def test_cores_are_shared_out_equally() -> None:
+def test_cores_are_shared_equally() -> None:
     events, ends = EventQueue(), list[float]()
     processor = Processor(events, 2)
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_a_job_that_has_just_begun_keeps_its_core_for_a_slice() -> None:
     jobs=st.lists(st.tuples(st.floats(0, 0.1), st.floats(0, 0.05)), min_size=1, max_size=12),
     cores=st.integers(1, 4),
 )
-def test_all_work_is_done_and_no_core_idles_while_somebody_waits(
+def test_all_work_is_done_and_no_core_idles_while_a_job_waits(
     jobs: list[tuple[float, float]], cores: int
 ) -> None:
     events, ends = EventQueue(), dict[int, float]()
@@ -77,7 +77,7 @@ def test_all_work_is_done_and_no_core_idles_while_somebody_waits(
     assert max(ends.values()) <= longest_s + 1e-9
 
 
-def test_a_slow_machine_takes_longer_over_the_same_work() -> None:
+def test_the_same_work_takes_longer_on_a_slow_machine() -> None:
     events, ends = EventQueue(), list[float]()
     processor = Processor(events, 1, slowness=8.0)
     processor.run(0.5, lambda: ends.append(events.now_s))
@@ -86,7 +86,7 @@ def test_a_slow_machine_takes_longer_over_the_same_work() -> None:
     assert processor.busy_s == 4.0
 
 
-def test_tiers_of_one_machine_share_its_cores_and_are_charged_apart() -> None:
+def test_tiers_on_one_machine_share_its_cores_and_have_separate_cpu_times() -> None:
     events, ends = EventQueue(), list[float]()
     machine = Cores(events, 1)
     tiers = [Processor(events, machine) for _ in range(2)]
@@ -97,7 +97,7 @@ def test_tiers_of_one_machine_share_its_cores_and_are_charged_apart() -> None:
     assert [tier.busy_s for tier in tiers] == [1.0, 1.0]
 
 
-def test_a_request_that_waits_longer_than_the_queue_allows_is_refused() -> None:
+def test_a_request_is_refused_after_the_queue_timeout() -> None:
     events = EventQueue()
     server = Server(Processor(events, 1), ServerSettings(workers=1, queue_timeout_s=2.0))
     served, refused = list[float](), list[NearsightError]()
@@ -109,7 +109,7 @@ def test_a_request_that_waits_longer_than_the_queue_allows_is_refused() -> None:
 
 
 def _submit_build(events: EventQueue, worker: VirtualWorker) -> list[float]:
-    """Submit a job of half a second; gives what the job's clock says at its end, and when it is done."""
+    """Submit a job of half a second; returns the worker's time and the virtual time at its end."""
     seen: list[float] = []
 
     def build() -> None:
@@ -121,7 +121,7 @@ def _submit_build(events: EventQueue, worker: VirtualWorker) -> list[float]:
     return seen
 
 
-def test_a_job_that_takes_time_sees_it_pass_and_delays_the_next() -> None:
+def test_a_job_advances_the_clock_of_the_worker_and_delays_the_next_job() -> None:
     events = EventQueue()
     worker = VirtualWorker(Processor(events, 1))
     seen = _submit_build(events, worker)
@@ -133,7 +133,7 @@ def test_a_job_that_takes_time_sees_it_pass_and_delays_the_next() -> None:
 @pytest.mark.parametrize(
     ("cores", "others_s", "seen_s", "done_s"), [(1, [0.5], 1.0, 1.0), (2, [2.0, 2.0, 2.0], 1.0, 1.0)]
 )
-def test_a_job_takes_longer_and_sees_it_while_others_want_the_cores(
+def test_a_job_takes_longer_on_busy_cores(
     cores: int, others_s: list[float], seen_s: float, done_s: float
 ) -> None:
     events = EventQueue()
@@ -145,7 +145,7 @@ def test_a_job_takes_longer_and_sees_it_while_others_want_the_cores(
     assert seen == [pytest.approx(seen_s), pytest.approx(done_s, abs=2 * SLICE_S)]
 
 
-def test_of_jobs_with_one_name_one_waits_the_first_due() -> None:
+def test_of_queued_jobs_with_one_name_only_the_first_due_runs() -> None:
     events = EventQueue()
     worker = VirtualWorker(Processor(events, 1))
     seen: list[str] = []
@@ -156,7 +156,7 @@ def test_of_jobs_with_one_name_one_waits_the_first_due() -> None:
     assert seen == ["early"]
 
 
-def test_what_a_server_begins_beside_something_else_takes_longer() -> None:
+def test_concurrent_requests_take_longer() -> None:
     events, ends = EventQueue(), list[float]()
     server = Server(Processor(events, 4), ServerSettings(workers=2), together=1.5)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Whole runs of the twin."""
+"""Complete sessions of the twin."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -59,7 +59,7 @@ def _median(outcome: TwinOutcome) -> float:
     return float(np.median([row.latency_ms for row in outcome.rows if row.is_answered]))
 
 
-def test_one_photo_to_the_cloud_takes_link_and_computing_time() -> None:
+def test_the_latency_of_a_photo_to_the_cloud_is_link_and_computing_time() -> None:
     costs, narrow = _EXACT, LinkShape(rtt_ms=40.0, up_mbps=8.0, down_mbps=8.0)
     (row,) = replace(_alone(40.0, (0.0, _KNOWN)), network=narrow).play(ONLY_CLOUD).rows
     curve = costs.edge.curves(len(OBJECT_IDS)).lookup_ms
@@ -73,13 +73,13 @@ def test_one_photo_to_the_cloud_takes_link_and_computing_time() -> None:
     assert row.is_correct
 
 
-def test_a_hard_photo_takes_each_tier_that_recognises_it_longer() -> None:
+def test_the_effort_of_a_photo_multiplies_the_computing_time() -> None:
     hard = replace(_KNOWN, tier_effort=Effort(2.0, 2.0))
     first, second = _alone(10.0, (0.0, _KNOWN), (1.0, hard)).play(ONLY_CLOUD).rows
     assert second.cloud_compute_ms == pytest.approx(2.0 * first.cloud_compute_ms)
 
 
-def test_a_lookup_that_finds_nothing_takes_as_long_as_the_photo_does_or_as_any() -> None:
+def test_the_time_of_a_miss_is_that_of_the_photo_or_of_the_cost_model() -> None:
     model = _EXACT.model_copy(update={"miss_factor": 3.0})
     costs = Costs(model, 400, np.random.default_rng(1))
     found_s = costs.edge_lookup_s(50, found=True)
@@ -91,25 +91,25 @@ def test_a_lookup_that_finds_nothing_takes_as_long_as_the_photo_does_or_as_any()
     assert missed_s - extraction_s == pytest.approx(1.5 * (known_s - extraction_s))
 
 
-def test_lookups_that_find_nothing_take_no_longer_among_very_many() -> None:
+def test_the_time_of_a_miss_is_bounded_for_many_objects() -> None:
     costs = Costs(_EXACT, 400, np.random.default_rng(1))
     few_s, many_s, most_s = (costs.edge_lookup_s(k, found=False) for k in (40, 200, 400))
     assert few_s < many_s == most_s
 
 
-def test_the_first_call_over_a_connection_takes_longer() -> None:
+def test_the_first_call_includes_the_handshake() -> None:
     costs = _EXACT.model_copy(update={"connect_ms": 25.0})
     first, second = _alone(10.0, (0.0, _KNOWN), (2.0, _KNOWN), costs=costs).play(ONLY_CLOUD).rows
     handshake_ms = 3 * 10.0
     assert first.latency_ms - second.latency_ms == pytest.approx(handshake_ms + 25.0, abs=0.5)
 
 
-def test_an_edge_that_asks_the_cloud_first_waits_for_its_connection() -> None:
+def test_the_first_request_of_an_edge_to_the_cloud_includes_the_handshake() -> None:
     first, second = _alone(40.0, (0.0, _UNKNOWN), (2.0, _UNKNOWN)).play(EDGE_CACHE).rows
     assert first.edge_next_tier_ms - second.edge_next_tier_ms == pytest.approx(3 * 40.0, abs=0.5)
 
 
-def test_a_slow_cloud_computes_longer_and_nothing_else_changes() -> None:
+def test_a_slow_cloud_changes_only_its_computing_time() -> None:
     costs = _EXACT.model_copy(update={"call_ms": 0.0})
     fast, slow = (
         _alone(40.0, (0.0, _KNOWN), costs=costs, hardware=Hardware(cloud_slowness=slowness))
@@ -122,40 +122,40 @@ def test_a_slow_cloud_computes_longer_and_nothing_else_changes() -> None:
 
 
 @pytest.mark.system
-def test_devices_that_are_slow_leave_more_to_the_edge() -> None:
+def test_slow_devices_offload_more() -> None:
     fast, slow = (
         crowd(_FEW, hardware=Hardware(device_slowness=slowness)).play(ADAPTIVE) for slowness in (1.0, 30.0)
     )
     assert _share(slow, "device") < _share(fast, "device") / 2
 
 
-def test_a_photo_that_nothing_explains_reaches_the_cloud_and_is_unknown() -> None:
+def test_an_unknown_photo_reaches_the_cloud() -> None:
     session = _alone(10.0, (0.0, _UNKNOWN))
     for name in (ONLY_CLOUD, EDGE_CACHE):
         (row,) = session.play(name).rows
         assert (row.outcome, row.answered_by) == ("unknown", "cloud")
 
 
-def test_a_photo_may_be_known_with_few_features_and_unknown_with_many() -> None:
+def test_a_photo_can_be_recognised_with_few_features_and_missed_with_many() -> None:
     photo = replace(_KNOWN, at_second_look=False, missed_with=frozenset({800}))
     assert [photo.recognised_with(count) for count in (100, 200, 600, 800)] == [False, True, True, False]
     (row,) = _alone(10.0, (0.0, photo)).play(ONLY_CLOUD).rows
     assert row.outcome == "unknown"
 
 
-def test_an_edge_answers_what_was_asked_before() -> None:
+def test_an_edge_answers_repeated_requests() -> None:
     rows = _alone(200.0, *((float(second), _KNOWN) for second in range(20))).play(EDGE_CACHE).rows
     assert rows[0].answered_by == "cloud"
     assert rows[-1].answered_by == "edge"
     assert rows[-1].latency_ms < 50 < rows[0].latency_ms
 
 
-def test_an_edge_has_settled_when_visitors_come_though_its_builds_are_slow() -> None:
+def test_the_cache_of_an_edge_is_settled_at_the_start_also_with_slow_builds() -> None:
     last = replace(_KNOWN, object_id=OBJECT_IDS[-1])
     taught = [(f"before-{number}", name) for number, name in enumerate(OBJECT_IDS)]
     slow = _EXACT.model_copy(update={"build_ms": ((1, 900.0), (100, 900.0))})
     (row,) = _alone(40.0, (0.0, last), costs=slow, taught=taught).play(EDGE_CACHE).rows
-    assert row.answered_by == "edge", "it rests 3.6 s between its first build and that with the last objects"
+    assert row.answered_by == "edge", "it pauses 3.6 s between its first build and that with the last objects"
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def outcomes(ten_visitors: TwinSession) -> Mapping[str, TwinOutcome]:
     return {name: ten_visitors.play(name, tiers) for name, tiers in CONFIGURATIONS.items()}
 
 
-def test_every_request_has_one_outcome_and_rows_are_those_of_a_replay(
+def test_every_request_has_one_outcome_and_a_row_as_in_a_replay(
     ten_visitors: TwinSession, outcomes: Mapping[str, TwinOutcome], tmp_path: Path
 ) -> None:
     for rows in (outcome.rows for outcome in outcomes.values()):
@@ -179,12 +179,7 @@ def test_every_request_has_one_outcome_and_rows_are_those_of_a_replay(
         assert len(read_request_rows(tmp_path / "rows.csv")) == len(rows)
 
 
-def test_the_same_inputs_give_the_same_rows() -> None:
-    first, second = (crowd(_FEW).play(ADAPTIVE) for _ in range(2))
-    assert first.rows == second.rows
-
-
-def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner(
+def test_devices_that_prefetch_answer_most_photos_locally_and_faster(
     outcomes: Mapping[str, TwinOutcome],
 ) -> None:
     cloud, edge, full = (outcomes[name] for name in (ONLY_CLOUD, EDGE_CACHE, ADAPTIVE))
@@ -195,7 +190,7 @@ def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner(
 
 
 @pytest.mark.system
-def test_an_edge_with_too_few_cores_gives_work_away() -> None:
+def test_an_overloaded_edge_forwards_requests_or_reduces_its_cache() -> None:
     session = crowd(Following(80, 15.0, 0.05), Hardware(cloud=24, edge=1, device=4), earlier=180)
     plain, balanced, bounded = (session.play(name) for name in (EDGE_CACHE, LOAD_BALANCED, BOUNDED))
     assert _share(balanced, "cloud") > _share(plain, "cloud")
@@ -203,25 +198,18 @@ def test_an_edge_with_too_few_cores_gives_work_away() -> None:
 
 
 @pytest.mark.system
-def test_a_cloud_that_is_too_slow_refuses_what_waited_too_long() -> None:
+def test_an_overloaded_cloud_refuses_requests() -> None:
     session = crowd(Following(100, 15.0, 0.05), Hardware(cloud=1))
     outcome = replace(session, network=LinkShape(), transitions=()).play(ONLY_CLOUD)
     assert {"Overloaded", "recognized"} <= {row.outcome for row in outcome.rows}
     assert outcome.cpu["cloud"] == pytest.approx(17.0, abs=3.0)
 
 
-def test_a_connection_is_made_with_the_first_photo() -> None:
-    rows = _alone(40.0, *((float(second), _KNOWN) for second in range(3))).play(ONLY_CLOUD).rows
-    first, second, third = (row.latency_ms for row in rows)
-    assert first - second == pytest.approx(3 * 40.0), "three times there and back"
-    assert second == pytest.approx(third)
-
-
 _VIEWS = ((b"left", b"middle"), (b"middle", b"right"), (b"elsewhere",))
 
 
 def _with_results(name: str, *, edge: bool = False, device: bool = False) -> TwinTiers:
-    """A configuration with the result cache on, trusting after one answer."""
+    """A configuration whose result cache answers after one observation."""
     tiers, on = CONFIGURATIONS[name], {"result_cache": ResultCacheSettings(enabled=True, beta=1e9)}
     return replace(
         tiers,
@@ -230,7 +218,7 @@ def _with_results(name: str, *, edge: bool = False, device: bool = False) -> Twi
     )
 
 
-def test_a_photo_that_is_sent_again_is_answered_by_the_result_cache_of_the_edge() -> None:
+def test_a_repeated_photo_is_answered_by_the_result_cache_of_the_edge() -> None:
     session = _alone(100.0, (0.0, _KNOWN), (5.0, _KNOWN), (6.0, replace(_KNOWN, size_bytes=30_001)))
     plain, again = (
         session.play(EDGE_CACHE, tiers).rows for tiers in (None, _with_results(EDGE_CACHE, edge=True))
@@ -241,8 +229,8 @@ def test_a_photo_that_is_sent_again_is_answered_by_the_result_cache_of_the_edge(
     assert again[1].latency_ms < 10 < plain[1].latency_ms
 
 
-def test_photos_that_share_a_key_are_answered_as_one_view() -> None:
-    """The first two answers of the edge are learnt; a third one, of another view, is not known."""
+def test_photos_with_a_common_key_hit_the_result_cache() -> None:
+    """The result cache learns the first answer; the third photo shows another view."""
     photos = [replace(_KNOWN, size_bytes=30_000 + n, keys=keys) for n, keys in enumerate(_VIEWS)]
     rows = (
         _alone(100.0, *((5.0 * n, photo) for n, photo in enumerate(photos)))
@@ -252,13 +240,13 @@ def test_photos_that_share_a_key_are_answered_as_one_view() -> None:
     assert [row.grain == "result" for row in rows] == [False, True, False]
 
 
-def test_devices_answer_photos_that_are_taken_again_and_tell_the_edge() -> None:
-    """Its prediction and what it holds follow the hits as they follow other answers."""
+def test_the_result_cache_of_a_device_answers_repeated_photos() -> None:
+    """Hits of the result cache update prediction and prefetching like other answers."""
     photos = [(3.0 * n, (_KNOWN, replace(_KNOWN, object_id="0002"))[n // 4 % 2]) for n in range(16)]
     taught = [("earlier", f"000{1 + n % 2}") for n in range(40)]
     tiers = _with_results(ADAPTIVE, device=True)
     rows = _alone(30.0, *photos, taught=taught).play(ADAPTIVE, tiers).rows
-    kept = [row for row in rows[8:] if row.number % 4]  # who comes back is verified
+    kept = [row for row in rows[8:] if row.number % 4]  # the first photo after a change is verified
     assert all(row.answered_by == "device" for row in kept)
     assert all(row.latency_ms < 5 for row in kept)
 
