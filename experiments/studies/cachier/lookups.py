@@ -27,7 +27,7 @@ SYSTEMS = (NEARSIGHT, KADEMLIA)
 SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
 PUT_PHASE, GET_PHASE, CHANNEL = "put phase", "get phase", "channel"
 _START_MARGIN_S = 0.5
-_PRESENCE_TIMEOUT_PERIODS = 12.0
+_PRESENCE_TIMEOUT_PERIODS, _LEAST_PRESENCE_TIMEOUT_S = 12.0, 60.0
 _STARTED_AT_ONCE = 20
 """Number of nodes that are started at the same time; more would compete for the cores of one machine."""
 _STARTED_AT_ONCE_ON_RADIO = 5
@@ -220,7 +220,7 @@ class LookupMeasurement:
         self, system: str, group: PeerGroup, new: Sequence[PeerHandle], nodes: Sequence[PeerHandle]
     ) -> None:
         began_s = group.start(new)
-        timeout_s = _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        timeout_s = max(_PRESENCE_TIMEOUT_PERIODS * self._plan.period_s, _LEAST_PRESENCE_TIMEOUT_S)
         seen = group.wait_all_see_all(nodes, timeout_s)
         for node, at_s in zip(nodes, seen, strict=True):
             self._add_row(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
@@ -283,6 +283,7 @@ class LookupMeasurement:
         victim = group.nodes[-1]
         at_s = group.kill(victim)
         timeout_s = self._plan.departure_s + _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        timeout_s = max(timeout_s, _LEAST_PRESENCE_TIMEOUT_S)
         for node, gone_s in zip(group.nodes, group.wait_gone(victim.node_id, at_s, timeout_s), strict=True):
             self._add_row(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))
 

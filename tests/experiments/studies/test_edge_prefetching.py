@@ -1,4 +1,4 @@
-"""Prefetching of the edge, from rows: first photos of an exhibit apart, the counts added up, the picture."""
+"""Prefetching of the edge: metrics computed from rows, table and picture."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows() -> list[dict[str, str]]:
     ]
 
 
-def test_first_photos_of_an_exhibit_are_told_apart() -> None:
+def test_first_photos_of_an_exhibit_are_counted_separately() -> None:
     found = Figure().metrics(rows())["backends"][LSH]
     assert found[WITHOUT]["first_photos"] | {"mean_ms": 0} == {"requests": 4, "edge_share": 0.0, "mean_ms": 0}
     assert found[PREFETCHING]["first_photos"]["edge_share"] == 0.5
@@ -50,7 +50,7 @@ def test_first_photos_of_an_exhibit_are_told_apart() -> None:
     assert (found[WITHOUT]["mean_ms"]["mean"], found[PREFETCHING]["mean_ms"]["mean"]) == (60.0, 40.0)
 
 
-def test_prefetched_objects_are_counted_over_all_repetitions() -> None:
+def test_prefetched_objects_are_summed_over_repetitions() -> None:
     found = Figure().metrics(rows())["backends"][LSH]
     assert found[PREFETCHING]["prefetched"] == {"entered": 6, "useful": 2, "wasted": 4}
     assert found[WITHOUT]["prefetched"]["entered"] == 0
@@ -62,10 +62,10 @@ def test_table_and_picture_are_complete() -> None:
     columns, table = figure.table(metrics)
     assert all(len(line) == len(columns) for line in table)
     assert png_size(figure, rows()) > 10_000
-    assert figure.targets(metrics) == (), "reported as it comes out"
+    assert figure.targets(metrics) == (), "the results are reported without targets"
 
 
-def test_the_paper_s_prior_is_that_of_an_edge_that_nobody_taught() -> None:
+def test_the_papers_prior_is_measured_without_warm_up() -> None:
     assert CONFIGURATIONS[PRIOR] == {"cache.prior_mass": "inf"}
     assert PRIOR in UNTAUGHT
     parts = [(cell.parameters["backend"], cell.parameters["part"]) for cell in Figure().cells(RunOptions())]

@@ -1,4 +1,4 @@
-"""The data set of an experiment: generated once, or a person's own."""
+"""The data set of an experiment: generated once, or given by the user."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from nearsight.experiments.studies.museums import dataset_of, museum_folder
 SETTINGS = MuseumSettings(objects=2, photos_per_object=1, unknown_photos=1)
 
 
-def test_a_museum_is_generated_once_and_found_again(tmp_path: Path) -> None:
+def test_a_museum_is_generated_once(tmp_path: Path) -> None:
     options = RunOptions(museums=tmp_path / "museums")
     first = dataset_of(options, SETTINGS)
     assert (len(first.references), len(first.queries)) == (2, 3)
@@ -24,7 +24,7 @@ def test_a_museum_is_generated_once_and_found_again(tmp_path: Path) -> None:
     assert mark.stat().st_mtime_ns == written
 
 
-def test_a_data_set_of_ones_own_is_used_and_identifies_the_run(tmp_path: Path) -> None:
+def test_a_given_data_set_is_used_and_is_part_of_the_configuration(tmp_path: Path) -> None:
     dataset_of(RunOptions(museums=tmp_path), SETTINGS)
     own = museum_folder(tmp_path, SETTINGS)
     options = RunOptions(data=own, museums=tmp_path / "none")
@@ -35,11 +35,11 @@ def test_a_data_set_of_ones_own_is_used_and_identifies_the_run(tmp_path: Path) -
     assert options.configuration()["data"] != before
 
 
-def test_a_data_set_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="gone"):
         prepare(find_experiment("fig3.4"), RunOptions(data=tmp_path / "gone"), tmp_path / "out")
 
 
-def test_a_data_set_that_means_nothing_to_the_experiment_is_refused(tmp_path: Path) -> None:
+def test_a_data_set_for_an_experiment_that_uses_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="does not use a data set"):
         prepare(find_experiment("fig6.3"), RunOptions(data=tmp_path), tmp_path / "out")

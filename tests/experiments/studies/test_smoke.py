@@ -1,4 +1,4 @@
-"""Every experiment runs in seconds with ``--smoke``, and leaves rows, numbers and a picture."""
+"""Every experiment with ``--smoke`` writes rows, a summary and a picture."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.mark.parametrize("name", experiments())
-def test_a_smoke_run_leaves_rows_numbers_and_a_picture(name: str, smoke_runs) -> None:
+def test_a_smoke_run_writes_rows_summary_and_picture(name: str, smoke_runs) -> None:
     folder: Path = smoke_runs.folder(name)
     with (folder / "rows.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""Adaptation, measured: numbers from rows, the judgement on them, and the command."""
+"""Adaptation: metrics and targets computed from rows, and a smoke run."""
 
 import json
 
@@ -35,7 +35,7 @@ def rows(gain: int, wrong: int, forged_wrong: int = 0) -> list[StoredRow]:
     return [*ways, *day, row(FORGED, 95, forged_wrong, light="daylight")]
 
 
-def test_numbers_are_summed_and_averaged_over_the_parts_of_the_museum() -> None:
+def test_metrics_are_summed_and_averaged_over_the_parts_of_the_museum() -> None:
     found = Figure().metrics(rows(gain=5, wrong=1))["conditions"]["dusk"]
     assert (found[VOUCHED]["right"], found[VOUCHED]["relevant"]) == (170, 200)
     assert found[VOUCHED]["recall"]["mean"] == pytest.approx(0.85)
@@ -49,18 +49,18 @@ def reached(gain: int, wrong: int, forged_wrong: int = 0) -> list[bool]:
     return [one.reached for one in figure.targets(figure.metrics(rows(gain, wrong, forged_wrong)))]
 
 
-def test_adaptation_pays_only_if_recall_rises_and_precision_does_not_fall() -> None:
+def test_the_targets_are_a_higher_recall_and_no_lower_precision() -> None:
     assert reached(gain=5, wrong=0) == [True] * 7
     assert reached(gain=0, wrong=0) == [False, True] * 3 + [True]
     assert reached(gain=5, wrong=1) == [True, False] * 3 + [True]
 
 
-def test_a_forger_who_gets_one_wrong_answer_has_won() -> None:
+def test_one_wrong_answer_by_forged_views_misses_the_target() -> None:
     assert not reached(gain=5, wrong=0, forged_wrong=1)[-1]
 
 
 @pytest.mark.system
-def test_what_vouched_models_answer_stays_and_forgers_come_to_nothing(smoke_runs) -> None:
+def test_adaptation_keeps_the_answers_of_verified_models_and_forged_views_have_no_effect(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("adaptation") / "summary.json").read_text())
     found = summary["metrics"]["conditions"]
     assert set(found) == {"daylight", "evening"}

@@ -1,4 +1,4 @@
-"""Budgets in the study: traffic that shifts, and what is said of windows and of equal inferences."""
+"""Error budgets: traffic that changes, and comparisons per window and at equal inferences."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from nearsight.experiments.studies.approximate_keys.budget_figure import Figure
 from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, PACKETS, flows
 
 
-def test_phases_change_what_is_popular() -> None:
+def test_phases_change_popularity() -> None:
     usual = zipf(APPLICATIONS, 1.45)
     traffic = flows(20_000, np.random.default_rng(1), phases=(usual, usual[::-1]), packets_kept=10)
     first, second = traffic.applications[:10_000], traffic.applications[10_000:]
@@ -18,7 +18,7 @@ def test_phases_change_what_is_popular() -> None:
     assert np.bincount(second).argmax() == APPLICATIONS - 1
 
 
-def test_one_phase_of_the_usual_popularity_is_the_usual_traffic() -> None:
+def test_one_phase_with_the_default_popularity_is_the_default_traffic() -> None:
     rngs = [np.random.default_rng(1) for _ in range(2)]
     plain = flows(2_000, rngs[0])
     phased = flows(2_000, rngs[1], phases=(zipf(APPLICATIONS, 1.45),), packets_kept=PACKETS)
@@ -32,7 +32,7 @@ def row(**columns: object) -> dict[str, str]:
     return {name: str(value) for name, value in (usual | columns).items()}
 
 
-def test_errors_are_compared_at_equal_inferences_and_refined_keys_with_the_best_rival() -> None:
+def test_errors_are_compared_at_equal_inferences_and_refined_keys_with_the_best_fixed_ones() -> None:
     back_offs = {"prefix(5)": ((80, 40), (20, 0)), "prefix(10)": ((60, 10), (30, 4))}
     rows = [
         row(keys=keys, given="back-off", value=value, served=served, wrong=wrong)
@@ -56,7 +56,7 @@ def test_errors_are_compared_at_equal_inferences_and_refined_keys_with_the_best_
     assert found["prefix(5, 10, 20)"] == pytest.approx(1 / 7, abs=1e-3)
 
 
-def test_a_small_run_plays_all_parts() -> None:
+def test_a_smoke_run_has_all_parts() -> None:
     figure, options = Figure(), RunOptions(smoke=True)
     cells = figure.cells(options)
     assert {cell.parameters["part"] for cell in cells} == {"shift", "trade"}

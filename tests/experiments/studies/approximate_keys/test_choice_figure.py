@@ -1,4 +1,4 @@
-"""The choice in the study: flows that change, and what is said of the best by hindsight."""
+"""The choice of keys: flows that change, and the comparison with the best choice in hindsight."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from nearsight.experiments.studies.approximate_keys.choice_figure import BY_HAND, CHOSEN, Figure, padded
 
 
-def test_each_change_leaves_other_packets_that_repeat() -> None:
+def test_in_each_phase_other_packets_repeat() -> None:
     packets = padded(2_000, np.random.default_rng(1)).packets
 
     def kinds(phase: int, first: int) -> int:
@@ -33,7 +33,7 @@ def row(keys: str, phase: int, served: int, wrong: int, choice: str = "") -> dic
     }
 
 
-def test_the_chosen_one_is_compared_with_the_best_that_kept_to_the_budget() -> None:
+def test_the_chosen_key_is_compared_with_the_best_one_within_the_budget() -> None:
     rows = [
         row(CHOSEN, 0, 380, 10, "a"),
         row(CHOSEN, 1, 300, 10, "b"),

@@ -1,4 +1,4 @@
-"""Standing visitors before real daemons: numbers from rows, and what misses the targets."""
+"""Standing visitors with real daemons: metrics and targets computed from rows."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from nearsight.experiments.studies.approximate_keys.daemons_figure import OFF, O
 def _rows(
     number: int, tiers: str, cpu_ms: float, answers: list[tuple[str, str, float]]
 ) -> list[dict[str, str]]:
-    """Photos of the mona in one round: (answer, grain, latency)."""
+    """Photos of object mona in one round; each answer is (object, grain, latency)."""
     return [
         {
             "round": str(number),
@@ -36,7 +36,7 @@ def _session(on_ms: float, kept: list[str]) -> dict[str, object]:
     return Figure().metrics(rows)
 
 
-def test_cpu_time_is_compared_round_by_round_and_the_median_counts() -> None:
+def test_the_ratio_of_cpu_times_is_the_median_over_rounds() -> None:
     found = _session(3.0, ["mona"] * 3)
     assert found["ratio"][ON] == {"median": 0.25, "min": 0.2, "max": 0.25, "each": [0.25, 0.2, 0.25]}
     on = found["tiers"][ON]
@@ -51,7 +51,7 @@ def test_too_much_cpu_time_wrong_answers_and_few_hits_miss_the_targets(on_ms: fl
     assert len(missed) >= 1
 
 
-def test_each_round_begins_with_another_configuration() -> None:
+def test_the_order_of_configurations_rotates_between_rounds() -> None:
 
     cells = Figure().cells(RunOptions())
     assert [cell.parameters["tiers"] for cell in cells[::3]] == [OFF, ON, SEQUENTIAL]

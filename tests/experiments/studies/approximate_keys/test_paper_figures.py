@@ -1,4 +1,4 @@
-"""The paper's values of prefix(5) contradict each other: approximate-traffic says so because of this."""
+"""The paper's values of prefix(5) contradict each other, as approximate-traffic states."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ PAPER = PAPER_4["prefix(5)"]
 
 
 def class_distributions() -> Iterator[np.ndarray]:
-    """Of keys: equal classes, one larger than equal others, and random ones."""
+    """Class distributions of keys: equal classes, one larger than equal others, and random ones."""
     for count in (1, 2, 3, 4, 5, 7, 10, 20, 50, 100):
         yield np.full(count, 1 / count)
     for largest in np.arange(0.02, 0.99, 0.02):
@@ -28,7 +28,7 @@ def class_distributions() -> Iterator[np.ndarray]:
 
 
 def rates(p: np.ndarray, beta: float) -> tuple[float, float]:
-    """Verified and wrong share."""
+    """Share of verified lookups and share of wrong answers."""
     if np.isinf(beta):
         return 0.0, uncorrected_error(p)
     found = key_rates(p, AutoRefresh(beta))
@@ -42,7 +42,7 @@ def by_beta() -> Mapping[float, np.ndarray]:
 
 
 def least_largest_deviation(by_beta: Mapping[float, np.ndarray], *betas: float) -> float:
-    """From the paper's values, of the mixture of keys (with a hit share of at least half) that fits best."""
+    """Largest deviation of the best mixture of keys, with a hit share of at least half, from the paper."""
     rows = np.vstack([by_beta[beta] for beta in betas])
     wanted = np.array([value for beta in betas for value in PAPER[beta]])
     count, slack = rows.shape[1], -np.ones((len(rows), 1))
@@ -52,14 +52,14 @@ def least_largest_deviation(by_beta: Mapping[float, np.ndarray], *betas: float) 
     return float(linprog(np.append(np.zeros(count), 1.0), A_ub=above, b_ub=limits).fun)
 
 
-def test_figure_4_alone_is_possible_within_a_point(by_beta: Mapping[float, np.ndarray]) -> None:
+def test_figure_4_alone_is_consistent_within_one_point(by_beta: Mapping[float, np.ndarray]) -> None:
     assert least_largest_deviation(by_beta, 1.3, 2.0, np.inf) < 0.01
 
 
-def test_figure_5_and_no_refresh_are_possible(by_beta: Mapping[float, np.ndarray]) -> None:
+def test_figure_5_and_no_refresh_are_consistent(by_beta: Mapping[float, np.ndarray]) -> None:
     assert least_largest_deviation(by_beta, 1.5, np.inf) < 0.002
 
 
-def test_no_traffic_gives_figures_4_and_5_by_the_equations(by_beta: Mapping[float, np.ndarray]) -> None:
+def test_figures_4_and_5_together_contradict_the_equations(by_beta: Mapping[float, np.ndarray]) -> None:
     assert least_largest_deviation(by_beta, *PAPER) > 0.025
     assert least_largest_deviation(by_beta, 1.3, 1.5, np.inf) > 0.025

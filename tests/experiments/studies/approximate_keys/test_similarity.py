@@ -1,4 +1,4 @@
-"""Rivals of figure 6: every one finds what is near, and answers nothing where nothing is."""
+"""The similarity caches of figure 6: each finds near inputs, and answers nothing without near ones."""
 
 import sys
 import warnings
@@ -21,7 +21,7 @@ CACHES = [
 
 
 @pytest.mark.parametrize("name", CACHES)
-def test_a_similarity_cache_answers_with_what_is_near(name: str, tmp_path: Path) -> None:
+def test_a_similarity_cache_answers_with_the_label_of_a_near_input(name: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     inputs, labels = 3 * rng.standard_normal((40, 100)), np.arange(40)
     with warnings.catch_warnings():
@@ -41,20 +41,22 @@ def test_a_similarity_cache_answers_with_what_is_near(name: str, tmp_path: Path)
         cache.close()
 
 
-def test_only_neighbours_that_are_near_enough_vote() -> None:
+def test_only_neighbours_within_epsilon_vote() -> None:
     neighbours = np.array([0.1, 0.2, 0.5, 3.0, 3.0, 3.0]), np.array([4, 5, 5, 9, 9, 9])
     assert [vote(neighbours, epsilon) for epsilon in (0.05, 0.15, 2.0, 5.0)] == [None, 4, 5, 9]
 
 
-def test_a_cache_of_keys_holds_the_most_popular_ones_and_learns() -> None:
+def test_a_cache_of_keys_holds_only_the_most_popular_ones() -> None:
     history = np.array([[1, 0], [1, 5], [1, 6], [2, 0], [2, 1], [3, 0]])
     cache = keys(prefix(1), AutoRefresh(3), history, [10, 10, 10, 20, 20, 30], size=2)
     assert [cache.lookup(x) for x in np.array([[1, 9], [3, 0]])] == [10, None]
     cache.learn(np.array([3, 0]), 30)
-    assert cache.lookup(np.array([3, 1])) is None, "not among the popular ones"
+    assert cache.lookup(np.array([3, 1])) is None, "not one of the most popular keys"
 
 
-def test_a_library_that_is_missing_has_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_has_a_row_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for library in ("falconn", "lshashpy3", "sqlalchemy"):
         monkeypatch.setitem(sys.modules, library, None)
     figure, options = Figure(), RunOptions(smoke=True)

@@ -1,4 +1,4 @@
-"""Photos of standing visitors: rows, and caches that are played from them."""
+"""Photos of standing visitors: rows, and caches that are replayed from them."""
 
 import math
 from pathlib import Path
@@ -40,7 +40,7 @@ def rows() -> list[dict[str, str]]:
     return _stored([dict(row) for row in photo_rows(clip, exhibits(1, 4))])
 
 
-def test_a_row_says_what_a_photo_shows_what_was_answered_and_what_it_cost(
+def test_a_row_has_the_shown_object_the_answer_and_the_times(
     rows: list[dict[str, str]],
 ) -> None:
     standing = [row for row in rows if row["shown"]]
@@ -50,7 +50,7 @@ def test_a_row_says_what_a_photo_shows_what_was_answered_and_what_it_cost(
     assert all(float(row["extract_ms"]) > 0 for row in rows)
 
 
-def test_a_still_visitor_is_served_from_the_cache_by_several_keys_and_not_by_a_hash(
+def test_keys_by_layout_serve_more_photos_of_a_standing_visitor_than_a_hash(
     rows: list[dict[str, str]],
 ) -> None:
     served = {kind: play(streams(rows, kind), NEVER).served for kind in KINDS}
@@ -58,42 +58,42 @@ def test_a_still_visitor_is_served_from_the_cache_by_several_keys_and_not_by_a_h
     assert served[LAYOUT] > served["hash"]
 
 
-def test_similarity_caching_serves_the_share_that_it_is_tuned_to(rows: list[dict[str, str]]) -> None:
+def test_similarity_caching_serves_the_requested_share(rows: list[dict[str, str]]) -> None:
     played, distance = similarity(rows, 0.5)
     assert played.photos == len(rows)
     assert played.served >= 0.5 * len(rows)
     assert distance > 0
 
 
-def test_wrong_is_another_exhibit_and_a_disagreement_is_another_answer_of_the_recogniser() -> None:
+def test_wrong_answers_and_disagreements_with_the_recogniser_are_counted() -> None:
     photos = [Photo("x", "x", ("k",)), Photo("x", "", ("k",)), Photo("y", "y", ("k",)), Photo("", "", ("k",))]
     played = play([photos], NEVER)
     assert (played.photos, played.served, played.wrong, played.disagreed) == (4, 3, 2, 3)
 
 
-def test_unknown_is_not_kept() -> None:
+def test_unknown_photos_are_not_cached() -> None:
     assert play([[Photo("x", "", ("k",)), Photo("x", "", ("k",))]], NEVER).served == 0
 
 
-def test_visitors_have_keys_of_their_own_unless_they_share() -> None:
+def test_visitors_have_separate_keys_unless_they_share() -> None:
     rows = [{"cell": cell, "shown": "x", "answered": "x", LAYOUT: "k"} for cell in ("a", "b")]
     assert play(streams(rows, LAYOUT), NEVER).served == 0
     assert play(streams(rows, LAYOUT, shared=True), NEVER).served == 1
 
 
-def test_each_nth_photo_is_taken() -> None:
+def test_every_nth_photo_is_used() -> None:
     rows = [{"cell": "a", "shown": str(number), "answered": "", LAYOUT: ""} for number in range(7)]
     assert [photo.shown for photo in streams(rows, LAYOUT, every=3)[0]] == ["0", "3", "6"]
 
 
-def test_visitors_stay_before_exhibits_of_one_section() -> None:
+def test_visitors_stay_at_exhibits_of_one_section() -> None:
     stays = stays_of(1, 4, 2, 3)
     assert len(stays) == 3
     assert all(0 < stay.dwell_s <= 60 for stay in stays)
     assert all(int(stay.object_id or 0) <= 44 for stay in stays)
 
 
-def test_a_real_clip_shows_the_object_that_is_made_of_its_first_frame(tmp_path: Path) -> None:
+def test_the_object_of_a_real_clip_is_its_first_frame(tmp_path: Path) -> None:
     video = cv2.VideoWriter(str(tmp_path / "one.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10, (320, 320))
     for frame in film([Stay("", render_reference(1, 2), 1.0)], Filming(0.0, 10, (320, 320), 0.1), seed=1):
         if 0.8 <= frame.at_s < 1.8:
@@ -106,7 +106,7 @@ def test_a_real_clip_shows_the_object_that_is_made_of_its_first_frame(tmp_path: 
     assert {row["answered"] for row in rows} == {"one"} == {row["shown"] for row in rows}
 
 
-def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_video_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.mp4").write_bytes(np.zeros(100, np.uint8).tobytes())
     with pytest.raises(InvalidArgument, match="not a readable video"):
         next(real(tmp_path / "broken.mp4"))

@@ -1,4 +1,4 @@
-"""Generated flows: their shape, and that approximations see what the paper's flows show."""
+"""Generated flows: their shape, and repetitions of their prefixes as in the paper."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_flows_have_sizes_and_directions_of_packets(traffic: Traffic) -> None:
     assert {-1, 1} == set(np.sign(traffic.packets[:, 0]).tolist()) | {1}
 
 
-def test_behind_its_end_a_flow_is_zero(traffic: Traffic) -> None:
+def test_packets_after_the_end_of_a_flow_are_zero(traffic: Traffic) -> None:
     there = traffic.packets != 0
     assert there[:, :10].all()
     assert np.all(np.diff(there.astype(int), axis=1) <= 0)
@@ -30,7 +30,7 @@ def test_applications_differ_in_popularity(traffic: Traffic) -> None:
     assert counts[0] > counts[5] > counts[40]
 
 
-def test_whole_flows_hardly_repeat_and_their_beginnings_do(traffic: Traffic) -> None:
+def test_prefixes_of_flows_repeat_and_whole_flows_rarely_do(traffic: Traffic) -> None:
     def repeated(packets: np.ndarray) -> float:
         return 1 - len(np.unique(packets, axis=0)) / len(packets)
 
@@ -39,7 +39,7 @@ def test_whole_flows_hardly_repeat_and_their_beginnings_do(traffic: Traffic) -> 
     assert repeated(traffic.packets[:, :5]) > 0.6
 
 
-def test_flows_follow_from_their_seed() -> None:
+def test_flows_depend_on_their_seed() -> None:
     one, same, other = (flows(50, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one.packets, same.packets)
     assert not np.array_equal(one.packets, other.packets)

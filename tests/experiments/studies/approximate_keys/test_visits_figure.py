@@ -1,4 +1,4 @@
-"""Figure 6.4's visitors with photos that have the keys of clips, and what misses the targets."""
+"""Figure 6.4's visitors with photos that have the keys of clips, and the targets."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def _visitor(name: str, *looks: str) -> TwinVisitor:
     return TwinVisitor(name, plan)
 
 
-def test_photos_of_a_stay_are_frames_of_one_clip() -> None:
+def test_photos_of_one_stay_share_keys() -> None:
     looked = filmed(_visitor("ann", *["0002"] * 6, *["0005"] * 6), 1, 7)
     first, second = ([{*photo.keys} for _, photo in looked.plan[at : at + 6]] for at in (0, 6))
     assert sum(bool(one & another) for one in first for another in first) > 2 * 6
@@ -24,12 +24,12 @@ def test_photos_of_a_stay_are_frames_of_one_clip() -> None:
     assert [photo.object_id for _, photo in looked.plan] == ["0002"] * 6 + ["0005"] * 6
 
 
-def test_another_visitor_sees_the_exhibit_in_another_way() -> None:
+def test_photos_of_another_clip_have_other_keys() -> None:
     ann, bob = (filmed(_visitor("v", *["0002"] * 4), 1, clip) for clip in (1, 2))
     assert [photo.keys for _, photo in ann.plan] != [photo.keys for _, photo in bob.plan]
 
 
-def test_whoever_gets_slower_or_wrong_with_the_cache_misses_a_target() -> None:
+def test_slower_and_wrong_answers_with_the_cache_miss_the_targets() -> None:
     rows = [
         {
             "views": "views of clips",

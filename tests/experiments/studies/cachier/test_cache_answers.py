@@ -1,4 +1,4 @@
-"""What caches answer and the whole catalogue would not: the numbers, and a small run."""
+"""Answers of caches that differ from those of the whole catalogue: metrics, and a smoke run."""
 
 import json
 
@@ -41,12 +41,12 @@ ROWS = [
     row(WITH, "photo of b", "b", "b", ""),
     row(WITHOUT, "photo of a", "a", "c", ""),
     row(WITHOUT, "photo of b", "b", "c", "c"),
-    row(WITHOUT, "other photo", "", "c", "c"),  # wrong, but the catalogue says so, too
+    row(WITHOUT, "other photo", "", "c", "c"),  # wrong, as the answer of the catalogue
     row(RIVALS, "photo of a", "a", "b", ""),
 ]
 
 
-def test_only_what_the_catalogue_would_not_answer_counts_as_wrong() -> None:
+def test_answers_that_the_whole_catalogue_gives_as_well_are_not_wrong() -> None:
     found = Figure().metrics(ROWS)
     assert found["wrong_of_catalogue"] == 1
     alone = found["all"]
@@ -61,7 +61,7 @@ def test_only_what_the_catalogue_would_not_answer_counts_as_wrong() -> None:
 
 
 @pytest.mark.system
-def test_a_small_run_teaches_asks_and_draws(smoke_runs) -> None:
+def test_a_smoke_run_measures_caches_of_all_sizes(smoke_runs) -> None:
     folder = smoke_runs.folder("cache-answers")
     found = json.loads((folder / "summary.json").read_text())["metrics"]
     assert set(found["sizes"]) == {"1", "5"}
@@ -69,4 +69,3 @@ def test_a_small_run_teaches_asks_and_draws(smoke_runs) -> None:
     assert found["all"]["pairs"] == 2 * (2 * 24 + 2)
     assert found["all"]["recall_respected"] > 0.8
     assert found["teaching"]["compare_ms"] > 0
-    assert (folder / "cache-answers.png").is_file()

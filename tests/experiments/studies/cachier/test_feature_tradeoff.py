@@ -1,4 +1,4 @@
-"""Figure 4.4 and table 4.1: fewer features are faster, and find less."""
+"""Figure 4.4 and table 4.1: with fewer features, lookups are faster and recall is lower."""
 
 import json
 
@@ -9,7 +9,7 @@ from nearsight.experiments.studies.cachier.feature_tradeoff import PAPER, Figure
 
 
 def rows_on_the_papers_lines() -> list[StoredRow]:
-    """As if this machine were a Nexus 7: 150 ms of extraction, the rest for the lookup."""
+    """Measurements of a Nexus 7: 150 ms of extraction, the rest for the lookup."""
     return [
         {
             "features": str(features),
@@ -31,7 +31,7 @@ def rows_on_the_papers_lines() -> list[StoredRow]:
     ]
 
 
-def test_table_4_1_is_found_in_measurements_that_lie_on_its_lines() -> None:
+def test_measurements_on_the_lines_of_table_4_1_give_its_coefficients() -> None:
     summary = Table4x1().metrics(rows_on_the_papers_lines())
     assert list(summary["features"]) == ["200", "400", "600", "800"]
     for features, (time, recall) in PAPER.items():
@@ -44,7 +44,7 @@ def test_table_4_1_is_found_in_measurements_that_lie_on_its_lines() -> None:
     assert rows[0][4] == rows[0][5] == "0.55"
 
 
-def test_the_papers_own_trade_off_reaches_the_targets() -> None:
+def test_the_values_of_the_paper_reach_the_targets() -> None:
     faster, ahead = Figure4x4().targets(Figure4x4().metrics(rows_on_the_papers_lines()))
     assert faster.reached
     assert faster.value == pytest.approx((170.34 + 70) / (310.99 + 205))
@@ -53,7 +53,7 @@ def test_the_papers_own_trade_off_reaches_the_targets() -> None:
 
 
 @pytest.mark.system
-def test_figure_and_table_are_measured_once(smoke_runs) -> None:
+def test_figure_and_table_share_their_rows(smoke_runs) -> None:
     figure, table = smoke_runs.folder("fig4.4"), smoke_runs.folder("table4.1")
     assert (table / "rows.csv").read_text() == (figure / "rows.csv").read_text()
     found = json.loads((figure / "summary.json").read_text())["metrics"]["features"]

@@ -1,4 +1,4 @@
-"""Figure 3.2 from rows: what counts as best, when the adaptive edge is near enough, and the picture."""
+"""Figure 3.2: metrics and targets computed from rows, and the picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATENCY = {"0": 120.0, "20": 80.0, "400": 250.0}
 
 
 def rows(adaptive_ms: float, networks: tuple[str, ...] = (PAPER, "Fast")) -> list[dict[str, str]]:
-    """Two repetitions of two photos; one photo in the second repetition met a busy machine."""
+    """Three repetitions of two photos; one size was measured on a busy machine in the second repetition."""
     made = []
     for backend in BACKENDS:
         for network in networks:
@@ -56,14 +56,14 @@ def test_a_size_is_judged_by_the_median_of_its_repetitions() -> None:
     assert curve["adaptive over best"] == pytest.approx(82.5 / 80.5, abs=1e-4)
 
 
-def test_one_slow_request_does_not_move_a_tier() -> None:
+def test_one_slow_request_does_not_change_the_typical_latency() -> None:
     latencies = [("edge", 20.0), ("edge", 22.0), ("edge", 900.0), ("cloud", 120.0)]
     asked = [{"answered_by": tier, "latency_ms": str(latency)} for tier, latency in latencies]
     assert typical_mean_ms(asked) == pytest.approx((3 * 22.0 + 120.0) / 4)
 
 
 @pytest.mark.parametrize(("adaptive_ms", "reached"), [(83.0, True), (60.0, True), (86.0, False)])
-def test_the_adaptive_edge_may_be_five_per_cent_worse(adaptive_ms: float, *, reached: bool) -> None:
+def test_the_target_allows_the_adaptive_edge_five_per_cent(adaptive_ms: float, *, reached: bool) -> None:
     figure = Figure()
     targets = figure.targets(figure.metrics(rows(adaptive_ms)))
     adaptive = [target for target in targets if "adaptive" in target.text]
@@ -72,7 +72,7 @@ def test_the_adaptive_edge_may_be_five_per_cent_worse(adaptive_ms: float, *, rea
     assert all(target.reached for target in targets if target not in adaptive)
 
 
-def test_every_edge_is_in_picture_and_table() -> None:
+def test_picture_and_table_have_every_edge() -> None:
     figure = Figure()
     made = rows(82.0, (PAPER, "Slow", "Medium", "Fast", "SuperFast"))
     assert png_size(figure, made) > 10_000
@@ -81,14 +81,14 @@ def test_every_edge_is_in_picture_and_table() -> None:
     assert all(len(line) == len(columns) for line in table)
 
 
-def test_sizes_become_policies() -> None:
+def test_each_size_has_the_settings_of_its_policy() -> None:
     assert policy_settings("0", 400) == {"cache.policy": "none"}
     assert policy_settings("50", 400) == {"cache.policy": "lfu", "cache.fixed_size": "50"}
     assert policy_settings("400", 400) == {"cache.policy": "everything"}
     assert policy_settings(ADAPTIVE, 400) == {}
 
 
-def test_earlier_requests_name_every_object_and_photos_show_what_they_say() -> None:
+def test_earlier_requests_contain_every_object_and_photos_show_the_requested_object() -> None:
     names = [f"{number:04d}" for number in range(1, 41)]
     dataset = Dataset(
         "tiny",

@@ -1,4 +1,4 @@
-"""Figure 6.3: first order predicts best; the same on real visitors, where their log is at hand."""
+"""Figure 6.3: a first-order model predicts best; also for real visitors, if their log is available."""
 
 import csv
 import json
@@ -20,16 +20,21 @@ def test_accuracy_is_the_share_of_steps_whose_next_exhibit_was_predicted() -> No
     training = ["abc", "abd", "abc"]
     steps, hits = accuracy(training, ["abc", "abd", "ca"], MarkovSettings(order=1, backoff=False))
     assert steps == 5
-    assert hits == {1: 3, 3: 4, 5: 4, 8: 4}  # c after b comes first, d second; nobody ever went on from c
+    assert hits == {
+        1: 3,
+        3: 4,
+        5: 4,
+        8: 4,
+    }  # after b, c is predicted first and d second; no visitor continued from c
 
 
-def test_a_bare_model_of_high_order_knows_nothing_of_paths_that_nobody_walked() -> None:
+def test_without_backoff_a_model_of_high_order_predicts_nothing_for_new_paths() -> None:
     bare, backoff = (MarkovSettings(order=3, backoff=backoff) for backoff in (False, True))
     assert accuracy(["abcd"], ["dbcd"], bare)[1][8] == 0
     assert accuracy(["abcd"], ["dbcd"], backoff)[1][8] == 3
 
 
-def test_every_real_visitor_tests_once_and_both_variants_share_the_divisions(tmp_path: Path) -> None:
+def test_each_real_visitor_is_tested_once_and_both_variants_share_the_folds(tmp_path: Path) -> None:
     visits = tmp_path / "stays.csv"
     with visits.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -65,14 +70,14 @@ def test_flicker_is_an_alternation_of_at_least_four(walk: str, steady: str) -> N
 @pytest.mark.system
 def test_first_order_predicts_generated_visitors_best(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("fig6.3") / "summary.json").read_text())
-    assert not summary["targets"], "that is so by construction"
+    assert not summary["targets"], "generated visitors are made that way"
     found = summary["metrics"]["accuracy"]["generated"]["bare"]
     assert found["order 1"]["top 8"]["mean"] > 0.8
     assert max(found, key=lambda order: float(found[order]["top 5"]["mean"])) == "order 1"
 
 
 @pytest.mark.system
-def test_a_picture_can_be_drawn_again_from_the_rows(
+def test_plot_draws_the_same_picture_from_the_rows(
     smoke_runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = smoke_runs.copy("fig6.3", tmp_path) / "fig6.3.png"
@@ -84,13 +89,8 @@ def test_a_picture_can_be_drawn_again_from_the_rows(
     assert picture.read_bytes() == before
 
 
-def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["experiment", "list"]) == 0
-    assert "fig6.3" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("second", "reached"), [(0.7, True), (0.85, False)])
-def test_real_visitors_are_the_target(second: float, reached: bool) -> None:
+def test_the_targets_are_those_of_real_visitors(second: float, reached: bool) -> None:
     orders = {
         f"order {order}": {f"top {top}": {"mean": mean} for top in (1, 3, 5, 8)}
         for order, mean in enumerate((0.3, 0.8, second, 0.2))

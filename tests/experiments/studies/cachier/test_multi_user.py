@@ -1,4 +1,4 @@
-"""Many users at one edge: numbers and targets from rows; photos are sent when due."""
+"""Many users at one edge: metrics and targets computed from rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_numbers_are_medians_over_repetitions() -> None:
     }
 
 
-def test_methods_must_help_under_load_and_not_hurt_without() -> None:
+def test_the_targets_are_lower_latency_under_load_and_no_higher_one_without() -> None:
     figure = Figure()
     helps = figure.metrics(rows({NONE: (10, 1000), BOUNDED: (10, 80), BALANCED: (10.5, 90)}))
     assert all(target.reached for target in figure.targets(helps))

@@ -36,7 +36,7 @@ def rows_of(lookup_ms: Callable[[str, int], float], recall: float = 0.9) -> list
     ]
 
 
-def test_the_lines_of_table_3_2_are_found_in_measurements_that_lie_on_them() -> None:
+def test_measurements_on_the_lines_of_table_3_2_give_its_coefficients() -> None:
     summary = Table3x2().metrics(rows_of(lambda _, k: 51.14 + 1.87 * k))
     fit = summary["algorithms"]["flann-lsh"]["lookup_ms"]
     assert (fit["a"], fit["b"]) == pytest.approx((51.14, 1.87))
@@ -47,14 +47,14 @@ def test_the_lines_of_table_3_2_are_found_in_measurements_that_lie_on_them() -> 
 
 
 @pytest.mark.parametrize(("slope", "reached"), [(0.019, True), (0.021, False)])
-def test_the_default_must_have_a_tenth_of_the_slope_of_lsh(slope: float, reached: bool) -> None:
+def test_the_target_of_the_default_is_a_tenth_of_the_slope_of_lsh(slope: float, reached: bool) -> None:
     summary = Figure34().metrics(rows_of(lambda one, k: 5 + (slope if one == "auto" else 0.2) * k))
     (target, _precision) = Figure34().targets(summary)
     assert target.value == pytest.approx(slope / 0.2)
     assert target.reached is reached
 
 
-def test_a_default_that_finds_less_than_lsh_misses_the_target_of_table_3_1() -> None:
+def test_a_lower_recall_than_lsh_misses_the_target_of_table_3_1() -> None:
     rows = rows_of(lambda _, k: 5.0 + k)
     worse = [{**row, "recall": "0.8"} if row["algorithm"] == "auto" else row for row in rows]
     recalls = [Table3x1().targets(Table3x1().metrics(some))[0].reached for some in (rows, worse)]
@@ -63,13 +63,13 @@ def test_a_default_that_finds_less_than_lsh_misses_the_target_of_table_3_1() -> 
 
 @pytest.fixture
 def folder(smoke_runs) -> Path:
-    """Where the smoke run of figure 3.4 was made."""
+    """Folder of the smoke run of figure 3.4."""
     smoke_runs.folder("fig3.4")
     return smoke_runs.root
 
 
 @pytest.mark.system
-def test_all_algorithms_get_the_same_subsets_and_photos(folder: Path) -> None:
+def test_all_algorithms_are_measured_with_the_same_subsets_and_photos(folder: Path) -> None:
     pin_threads()
     options = RunOptions(smoke=True, museums=folder / "results/museums")
     experiment = Figure34()
@@ -83,12 +83,12 @@ def test_all_algorithms_get_the_same_subsets_and_photos(folder: Path) -> None:
     )
     assert exact == brute_force, "both compare with every descriptor"
     assert [row[0] for row in exact] == [1, 2, 3, 6, 12]
-    assert exact[-1][2] > 0, "photos of what is not in the data set are noise even for all of it"
+    assert exact[-1][2] > 0, "photos outside the data set are noise even for all of its objects"
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("name", ["table3.1", "table3.2"])
-def test_tables_use_the_rows_of_the_figure(smoke_runs, name: str) -> None:
+def test_the_tables_use_the_rows_of_the_figure(smoke_runs, name: str) -> None:
     figure, table = smoke_runs.folder("fig3.4"), smoke_runs.folder(name)
     assert (table / "rows.csv").read_text() == (figure / "rows.csv").read_text()
     summary = json.loads((table / "summary.json").read_text())
@@ -97,14 +97,14 @@ def test_tables_use_the_rows_of_the_figure(smoke_runs, name: str) -> None:
 
 
 @pytest.mark.system
-def test_a_table_says_whose_rows_it_used(
+def test_a_table_names_the_run_of_its_rows(
     smoke_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smoke_runs.copy("fig3.4", tmp_path / "results/experiments")
     monkeypatch.chdir(tmp_path)
     assert main(["experiment", "run", "table3.1", "--smoke"]) == 0
     shown = capsys.readouterr()
-    assert "using its rows" in shown.err
+    assert "using those in" in shown.err
     assert "LSH (FLANN)" in shown.out
 
 

@@ -1,4 +1,4 @@
-"""Prefetching from rows: shares, recall, targets, the picture; and whom the devices follow."""
+"""Prefetching: metrics and targets computed from rows, the picture, and the followed visitors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIER = {ONLY_CLOUD: "cloud", EDGE_CACHE: "edge", FIXED: "device", ADAPTIVE: "dev
 
 
 def rows(traces: tuple[str, ...] = (GENERATED, REAL)) -> list[dict[str, str]]:
-    """Ten photos per configuration: one of nothing known, one that only the slow half answers."""
+    """Ten photos per configuration: one outside the catalogue, and the last three answered by the cloud."""
     made = []
     for trace in traces:
         for name in CONFIGURATIONS:
@@ -52,14 +52,14 @@ def test_shares_and_recall_are_those_of_the_rows() -> None:
     assert (found[FIXED]["p50_ms"]["median"], found[FIXED]["failed"], found[FIXED]["wrong"]) == (12.0, 0, 0)
 
 
-def test_all_targets_are_reached_by_rows_that_reach_them() -> None:
+def test_good_rows_reach_all_targets() -> None:
     figure = Figure()
     targets = figure.targets(figure.metrics(rows()))
     assert len(targets) == 18
     assert all(target.reached for target in targets)
 
 
-def test_a_wrong_answer_of_a_device_misses_the_target_for_precision() -> None:
+def test_a_wrong_answer_of_a_device_misses_the_targets_of_recall_and_precision() -> None:
     figure, made = Figure(), rows((GENERATED,))
     wrong = next(row for row in made if row["tiers"] == ADAPTIVE and row["expected"])
     wrong["answered"] = "0008"
@@ -72,7 +72,7 @@ def test_a_picture_is_drawn() -> None:
     assert png_size(Figure(), rows()) > 10_000
 
 
-def test_real_visitors_are_followed_if_given(tmp_path: Path) -> None:
+def test_real_visitors_are_followed_if_their_visits_are_given(tmp_path: Path) -> None:
     figure = find_experiment("prefetching")
     assert {cell.parameters["trace"] for cell in figure.cells(RunOptions())} == {GENERATED}
     cells = figure.cells(RunOptions(visits=tmp_path / "stays.csv"))

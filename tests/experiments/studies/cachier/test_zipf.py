@@ -1,4 +1,4 @@
-"""Zipf's law, and requests that follow it to within one."""
+"""Zipf's law, and requests that follow it within one request."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from nearsight.experiments.studies.cachier.zipf import systematic_ranks
 
 
 @given(st.integers(1, 500), st.floats(0, 2))
-def test_shares_sum_to_one_and_never_rise(objects: int, exponent: float) -> None:
+def test_shares_sum_to_one_and_do_not_increase(objects: int, exponent: float) -> None:
     shares = zipf(objects, exponent)
     assert shares.sum() == pytest.approx(1)
     assert (np.diff(shares) <= 0).all()
 
 
-def test_the_second_object_is_asked_for_as_the_law_says() -> None:
+def test_the_shares_of_the_first_two_objects_follow_the_law() -> None:
     shares = zipf(400, 0.8)
     assert shares[1] / shares[0] == pytest.approx(2**-0.8)
 
 
-def test_no_objects_is_an_error() -> None:
+def test_zero_objects_are_refused() -> None:
     with pytest.raises(InvalidArgument):
         zipf(0, 0.8)
 
 
 @given(st.integers(1, 300), st.integers(1, 200), st.integers(0, 1000))
-def test_the_first_k_objects_get_their_share_to_within_one_request(
-    objects: int, count: int, seed: int
-) -> None:
+def test_the_first_k_objects_get_their_share_within_one_request(objects: int, count: int, seed: int) -> None:
     shares = zipf(objects, 0.8)
     ranks = systematic_ranks(shares, count, np.random.default_rng(seed))
     assert len(ranks) == count

@@ -1,4 +1,4 @@
-"""What the figures of CremeBrulee make of their rows, and the workloads behind them."""
+"""Metrics of the figures of CremeBrulee, and their workloads."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from nearsight.experiments.studies.cremebrulee.table_1 import Table1
 from nearsight.experiments.studies.cremebrulee.workloads import SIMULATION, TESTBED, workload
 
 
-def test_table_1_is_the_papers() -> None:
+def test_table_1_equals_that_of_the_paper() -> None:
     figure, options = Table1(), RunOptions()
     rows = [
         {name: str(value) for name, value in row.items()}
@@ -23,7 +23,7 @@ def test_table_1_is_the_papers() -> None:
     assert [row["resident"] for row in oracle[5:9]] == ["0 2", "1 2", "0 2", "0 2"]
 
 
-def test_gains_compare_policies_on_the_same_requests() -> None:
+def test_gains_are_computed_per_run() -> None:
     rows = [
         {
             **{"association": "popular-and-costly", "size_gb": "128", "run": run, "policy": policy},
@@ -37,7 +37,7 @@ def test_gains_compare_policies_on_the_same_requests() -> None:
     assert (gain["mean"], gain["min"], gain["max"]) == (0.375, 0.25, 0.5)
 
 
-def test_the_testbed_has_the_real_models_and_the_simulation_one_for_each_function() -> None:
+def test_the_testbed_has_the_models_of_the_paper_and_the_simulation_one_per_function() -> None:
     testbed = workload(TESTBED, "uniform", RunOptions(), 0)
     assert len(testbed.requests.names) == 26
     simulated = workload(SIMULATION, "popular-and-costly", RunOptions(), 0, share=0.1)

@@ -1,4 +1,4 @@
-"""The share of the gap that our policy closes, and when it would load ahead."""
+"""The share of the gap to the oracle that our policy closes, and loading ahead."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def rows(delays: dict[str, tuple[float, ...]], memory: str = "0.6") -> list[dict
     ]
 
 
-def test_the_share_of_the_gap_is_taken_run_by_run_and_over_all_sizes() -> None:
+def test_the_closed_share_of_the_gap_is_computed_per_run_and_over_all_sizes() -> None:
     baselines = dict.fromkeys(BASELINES, (4.0, 8.0, 6.0))
     small = {**baselines, "cremebrulee-oracle": (2.0, 4.0, 2.0), "forecast": (3.0, 7.0, 2.0)}
     large = {**baselines, "cremebrulee-oracle": (2.0, 4.0, 2.0), "forecast": (4.0, 8.0, 6.0)}
@@ -38,7 +38,7 @@ def test_the_share_of_the_gap_is_taken_run_by_run_and_over_all_sizes() -> None:
     assert found["all"]["iam"]["forecast"]["median"] == pytest.approx(0.125)
 
 
-def test_true_rates_are_those_that_the_requests_were_drawn_with() -> None:
+def test_true_rates_are_those_of_the_generated_requests() -> None:
     drawn = workload(SEVEN, "drift", "replay", np.random.default_rng(1))
     policy = TrueRates(drawn)
     names = [*drawn.costs]
@@ -52,7 +52,7 @@ def test_true_rates_are_those_that_the_requests_were_drawn_with() -> None:
 
 
 def load_ahead(requests: str, resident: str, load_ms: float = 1000.0) -> str | None:
-    """What is loaded ahead after these requests, one per second; two models fit."""
+    """The model that is loaded ahead after these requests, one per second, with memory for two models."""
     costs = {model: ModelCosts(1, load_ms) for model in "abc"}
     policy = LoadAhead(RateForecast(factors=frozenset()), costs)
     cache = ModelCache(2, policy)
@@ -64,13 +64,13 @@ def load_ahead(requests: str, resident: str, load_ms: float = 1000.0) -> str | N
     return policy(cache, float(len(requests)))
 
 
-def test_a_model_that_is_asked_for_more_often_than_a_resident_one_is_loaded_ahead() -> None:
+def test_a_model_requested_more_often_than_a_resident_one_is_loaded_ahead() -> None:
     assert load_ahead("aaabbbbbc" * 20, resident="ac") == "b"
 
 
-def test_nothing_is_loaded_ahead_where_the_right_models_are_resident() -> None:
+def test_nothing_is_loaded_ahead_if_the_most_requested_models_are_resident() -> None:
     assert load_ahead("aaabbbbbc" * 20, resident="ab") is None
 
 
-def test_a_load_that_would_delay_others_for_longer_than_it_saves_is_left() -> None:
+def test_a_load_that_delays_others_longer_than_it_saves_is_not_started() -> None:
     assert load_ahead("aaabbbbbc" * 20, resident="ac", load_ms=2_000_000.0) is None

@@ -1,4 +1,4 @@
-"""A crowd that moves: the edge's own decisions on a virtual clock."""
+"""Visitors that move to another section: the edge's decisions in virtual time."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def requests(names: list[str], count: int, seed: int = 2) -> Requests:
     )
 
 
-def test_an_edge_that_is_asked_for_few_objects_caches_these() -> None:
+def test_an_edge_caches_the_few_requested_objects() -> None:
     one = edge(math.inf)
     asked = requests(OBJECTS[:5], 500)
     for at_s, name in zip(asked.times_s, asked.object_ids, strict=True):
@@ -46,9 +46,9 @@ def test_an_edge_that_is_asked_for_few_objects_caches_these() -> None:
     assert one.expected_hit_ratio({OBJECTS[9]: 1.0}) == 0.0
 
 
-def test_models_arrive_after_they_are_wanted() -> None:
+def test_models_arrive_after_a_delay() -> None:
     one = edge(math.inf)
-    for _ in range(60):  # enough that a cache pays
+    for _ in range(60):  # with fewer requests no cache is worth it
         one.request(OBJECTS[0], 0.0)
     assert one.size == 0
     one.request(OBJECTS[0], 1.0)
@@ -56,7 +56,7 @@ def test_models_arrive_after_they_are_wanted() -> None:
     assert one.changed
 
 
-def test_a_bound_is_kept() -> None:
+def test_the_cache_does_not_exceed_its_bound() -> None:
     one = edge(math.inf, k_max=3)
     asked = requests(OBJECTS[:10], 500)
     for at_s, name in zip(asked.times_s, asked.object_ids, strict=True):
@@ -65,21 +65,21 @@ def test_a_bound_is_kept() -> None:
     assert one.size == 3
 
 
-def test_an_estimate_that_forgets_follows_the_crowd_in_a_fraction_of_the_requests() -> None:
+def test_an_estimate_with_a_half_life_adapts_with_fewer_requests() -> None:
     before, after = requests(OBJECTS[:20], 10_000), requests(OBJECTS[50:70], 12_000, seed=3)
     regained = {}
     ends = {}
     for half_life_s in (math.inf, 1000.0):
         steady, course = watch(edge(half_life_s), before, after, 10_000.0)
         assert steady == pytest.approx(0.9, abs=0.05)
-        assert course[0][1] == 0.0, "nobody asked for the new section before"
+        assert course[0][1] == 0.0, "no earlier requests for the new section"
         regained[half_life_s] = course[-1][3]
         ends[half_life_s] = course[-1][0]
     assert regained[1000.0] < 0.3 * regained[math.inf]
-    assert ends == dict.fromkeys(ends, 12_000), "the last sample tells how many requests there were"
+    assert ends == dict.fromkeys(ends, 12_000), "the last sample has the number of requests"
 
 
-def test_an_oracle_waits_for_nothing_but_first_requests() -> None:
+def test_the_oracle_needs_only_first_requests() -> None:
     names = ("a", "a", "b", "a", "b", "c", "a")
     asked = Requests(np.arange(7.0), names, {"a": 0.5, "b": 0.4, "c": 0.1})
     costs = EdgeCosts(PAPER, 3700.0)
@@ -92,21 +92,21 @@ def test_an_oracle_waits_for_nothing_but_first_requests() -> None:
     assert first_requests_needed(bounded, asked, 0.85) == 7
 
 
-def test_no_estimate_is_sooner_than_the_oracle() -> None:
+def test_no_estimate_adapts_faster_than_the_oracle() -> None:
     before, after = requests(OBJECTS[:20], 2000), requests(OBJECTS[50:70], 4000, seed=3)
     for half_life_s in (60.0, 1000.0, math.inf):
         steady, course = watch(edge(half_life_s), before, after, 2000.0)
         assert first_requests_needed(EdgeCosts(PAPER, 370.0), after, 0.95 * steady) <= course[-1][3]
 
 
-def test_a_section_is_asked_for_its_own_objects_from_the_first_moment_on() -> None:
+def test_requests_of_a_section_are_for_its_objects_and_start_immediately() -> None:
     asked = section_requests(1, 1800.0, np.random.default_rng(4))
     assert {int(name) for name in asked.object_ids} <= set(range(45, 89))
     assert sum(asked.shares.values()) == pytest.approx(1.0)
     assert asked.times_s[0] < 10
     assert (np.diff(asked.times_s) >= 0).all()
     per_second = len(asked.times_s) / 5400
-    assert 2 < per_second < 8, "five visitors, one photo per second each while they look"
+    assert 2 < per_second < 8, "five visitors, one photo per second of a stay"
 
 
 def regained(paper: float, ours: float, oracle: float) -> dict[str, object]:
@@ -123,13 +123,13 @@ def regained(paper: float, ours: float, oracle: float) -> dict[str, object]:
     return {"regained": {"one": {"4 h": made}}}
 
 
-def test_half_of_the_papers_requests_are_the_target_where_an_oracle_could_do_it() -> None:
+def test_the_target_is_half_of_the_papers_requests_if_the_oracle_can_reach_it() -> None:
     for ours, reached in ((400.0, True), (510.0, False)):
         (target,) = Figure().targets(regained(1000.0, ours, oracle=100.0))
         assert (target.value, target.reached) == (ours / 1000, reached)
 
 
-def test_where_an_oracle_could_not_the_requests_beyond_it_are_compared_and_both_are_told() -> None:
+def test_if_the_oracle_cannot_reach_it_the_requests_beyond_the_oracle_are_compared() -> None:
     (target,) = Figure().targets(regained(1000.0, 700.0, oracle=600.0))
     assert target.value == pytest.approx(0.25)
     assert target.reached
@@ -140,7 +140,7 @@ def test_where_an_oracle_could_not_the_requests_beyond_it_are_compared_and_both_
 
 
 @pytest.mark.system
-def test_a_summary_has_what_each_estimate_and_the_oracle_needed(smoke_runs) -> None:
+def test_the_summary_has_the_requests_of_each_estimate_and_of_the_oracle(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("crowd") / "summary.json").read_text())
     found = summary["metrics"]["regained"]["paper's LSH"]["0.2 h"]
     assert found[NEVER]["share_of_paper"] == 1.0

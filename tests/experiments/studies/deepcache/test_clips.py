@@ -11,7 +11,7 @@ from nearsight.experiments.studies.deepcache.clips import MANNERS, clip_of, name
 
 
 @pytest.mark.system
-def test_a_generated_clip_follows_from_its_seed() -> None:
+def test_a_generated_clip_depends_on_its_seed() -> None:
     clips = [clip_of("walking", None, seed, (64, 48), 3) for seed in (1, 2)]
     clip_of.cache_clear()
     again = clip_of("walking", None, 1, (64, 48), 3)

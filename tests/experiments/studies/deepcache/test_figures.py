@@ -1,4 +1,4 @@
-"""Numbers that DeepCache's studies compute from rows."""
+"""Metrics of DeepCache's studies."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def time_rows(clip: str, changed: int, ours_ms: float) -> list[dict[str, str]]:
     ]
 
 
-def test_time_saved_is_told_over_all_frames_over_changed_ones_and_against_the_gate() -> None:
+def test_saved_time_is_computed_for_all_and_changed_frames_and_relative_to_the_gate() -> None:
     found = time_figure.Figure().metrics([*time_rows("moving", 30, 6.0), *time_rows("still", 2, 2.0)])
     ours = found["pairs"]["AlexNet"]["moving"][OURS]
     assert ours["all"] == pytest.approx(40)
@@ -37,10 +37,10 @@ def test_time_saved_is_told_over_all_frames_over_changed_ones_and_against_the_ga
     assert ours["gate"] == pytest.approx(25)
     assert found["pairs"]["AlexNet"]["moving"][BUDGETED]["p95"] == 120
     assert found["means"][OURS]["all"] == pytest.approx(60)
-    assert found["means"][OURS]["changed"] == ours["changed"], "two changed frames say too little"
+    assert found["means"][OURS]["changed"] == ours["changed"], "two changed frames are too few"
 
 
-def test_accuracy_lost_is_weighted_by_the_frames_that_have_a_label() -> None:
+def test_lost_accuracy_is_weighted_by_labelled_frames() -> None:
     def row(clip: str, labelled: int, top1: float) -> dict[str, str]:
         numbers = {"labelled": labelled, "top1": top1, "top3": 1.0, "plain_top1": 0.9, "plain_top3": 1.0}
         numbers |= {"visits": 4, "visit_top1": 1.0, "visit_top3": 1.0}
@@ -56,7 +56,7 @@ def test_accuracy_lost_is_weighted_by_the_frames_that_have_a_label() -> None:
     assert found["saved"] == pytest.approx(50)
 
 
-def test_frames_of_a_visit_are_named_by_the_mean_of_their_outputs() -> None:
+def test_the_label_of_a_visit_is_that_of_its_mean_output() -> None:
     answers = [np.array([one, 0.4, 0.3, 0.2], np.float32) for one in (0.9, 0.3, 0.0, 0.0, 0.9)]
     found = accuracy_figure._accuracy(answers, ["a", "a", "", "b", "d"], tuple("abcd"))
     assert (found["labelled"], found["visits"]) == (4, 3)
@@ -64,7 +64,7 @@ def test_frames_of_a_visit_are_named_by_the_mean_of_their_outputs() -> None:
     assert found["visit_top1"] == pytest.approx(2 / 3, abs=1e-4)
 
 
-def test_what_is_saved_is_told_by_the_place_and_the_share_that_did_not_change() -> None:
+def test_saved_time_is_computed_by_place_and_share_of_the_unchanged_part() -> None:
     rows = [
         {"kind": depth_figure.PARTS, "network": "one", "part": part, "plain": "10", "reuse": reuse}
         for part, reuse in (("30 % centre", "9"), ("30 % corner", "8"), ("90 % centre", "5"))
@@ -73,7 +73,7 @@ def test_what_is_saved_is_told_by_the_place_and_the_share_that_did_not_change() 
     assert found == {"centre": {"30": 10, "90": 50}, "corner": {"30": 20}}
 
 
-def test_overhead_has_an_interval_and_a_limit() -> None:
+def test_overhead_has_a_confidence_interval_and_a_limit() -> None:
     rows = [
         {"kind": depth_figure.NOISE, "network": "one", "part": "", "plain": "10", "reuse": reuse}
         for reuse in ("10.2", "10.4") * 10

@@ -1,4 +1,4 @@
-"""Rewriting LRN, and kinds of layers."""
+"""Rewriting LRN as a convolution."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_lrn_as_a_convolution_gives_the_same_answers(tmp_path: Path) -> None:
     assert found[1] == pytest.approx(found[0], rel=1e-4, abs=1e-4)
 
 
-def test_a_network_without_lrn_is_left_alone(tmp_path: Path) -> None:
+def test_a_network_without_lrn_is_not_rewritten(tmp_path: Path) -> None:
     graph = Graph(16, 16, seed=1)
     graph.save(tmp_path / "plain.onnx", graph.conv(graph.input, 4, 3))
     assert not without_lrn(tmp_path / "plain.onnx", tmp_path / "conv.onnx")

@@ -1,4 +1,4 @@
-"""Rows and numbers of the study of block matching."""
+"""Rows and metrics of the study of block matching."""
 
 import pytest
 
@@ -10,7 +10,7 @@ _OPTIONS = RunOptions(smoke=True)
 
 
 def rows_of(clip: str, *frames: tuple[float, float, float, float]) -> list[StoredRow]:
-    """Of each frame: matched at offset 0, by ours, and by exhaustive search; and the time of ours."""
+    """Per frame: shares matched at offset 0, by our and by exhaustive search; time of our search [ms]."""
     rows = []
     for number, (here, ours, every, ours_ms) in enumerate(frames):
         for method, matched, match_ms in (
@@ -34,7 +34,7 @@ def rows_of(clip: str, *frames: tuple[float, float, float, float]) -> list[Store
     return rows
 
 
-def test_every_method_sees_every_frame_of_a_clip() -> None:
+def test_every_method_matches_every_frame_of_a_clip() -> None:
     cell = Figure().cells(_OPTIONS)[0]
     rows = Figure().run(cell, _OPTIONS)
     assert len(rows) == 4 * len(METHODS)
@@ -42,7 +42,7 @@ def test_every_method_sees_every_frame_of_a_clip() -> None:
     assert all(0 <= float(row["matched"]) <= 1 for row in rows)
 
 
-def test_clips_count_alike_and_frames_settled_at_offset_0_are_left_out_of_the_search() -> None:
+def test_clips_have_equal_weight_and_frames_matched_at_offset_0_are_not_searched() -> None:
     rows = rows_of("calm", (1.0, 1.0, 1.0, 0.1), (1.0, 1.0, 1.0, 0.1), (0.5, 0.8, 0.82, 0.7))
     rows += rows_of("wild", (0.2, 0.3, 0.4, 0.9))
     summary = Figure().metrics(rows)
@@ -55,10 +55,10 @@ def test_clips_count_alike_and_frames_settled_at_offset_0_are_left_out_of_the_se
         "moved": 2,
     }
     reached = [target.reached for target in Figure().targets(summary)]
-    assert reached == [True, True, False]  # 10 points behind on the second clip
+    assert reached == [True, True, False]  # 10 points below exhaustive search on the second clip
 
 
-def test_a_run_without_videos_says_so() -> None:
+def test_a_run_without_videos_prints_a_note() -> None:
     said: list[str] = []
     Figure().completed(_OPTIONS, said.append)
     assert said == [NO_VIDEOS]

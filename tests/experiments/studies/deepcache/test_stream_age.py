@@ -1,4 +1,4 @@
-"""What is noted of a clip: what is shown over each frame, how old it is, and how far its outline is off."""
+"""Rows of a clip: the label shown with each frame, its age, and the error of its outline."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -26,14 +26,14 @@ def test_overlap_is_intersection_over_union() -> None:
     assert overlap(crossed, TRUE) == overlap(None, TRUE) == 0
 
 
-def test_outlines_are_judged_where_the_answer_is_right() -> None:
+def test_outlines_are_compared_for_correct_answers() -> None:
     shown = Shown(object_id="0001", outline=((3, 4), (13, 4), (13, 14), (3, 14)))
     right, wrong = (row_of(0, Frame(0.0, frame(), name, TRUE), shown) for name in ("0001", "0002"))
     assert right["off_px"] == 5
     assert (wrong["off_px"], wrong["overlap"]) == ("", "")
 
 
-def test_the_answer_to_the_newest_frame_is_shown_in_whichever_order_they_come() -> None:
+def test_the_answer_to_the_newest_frame_is_shown_for_any_order_of_arrival() -> None:
     waiting: list[Callable[[Any], None]] = []
     recognizer: Any = SimpleNamespace(recognize=lambda _image, callback: waiting.append(callback))
     screen = Screen(4)
@@ -48,7 +48,7 @@ def test_the_answer_to_the_newest_frame_is_shown_in_whichever_order_they_come() 
     assert screen.shown[2].answered_ms is None
 
 
-def test_recall_is_of_the_frames_of_exhibits_and_wrong_is_what_is_shown_over_anything_else() -> None:
+def test_recall_counts_frames_of_exhibits_and_wrong_labels_count_over_all_frames() -> None:
     said = {"device": "d", "walk": "w", "contender": "c", "clip": "0", "cpu_ms": "2"}
     said |= dict.fromkeys(("done", "answer", "answered_ms", "age_ms", "overlap", "off_px"), "")
     rows = [

@@ -1,4 +1,4 @@
-"""Regions in words: a tree finds what was put there, and says how well it knows."""
+"""Regions of losses: a decision tree finds them, with its accuracy."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from support.map_rows import NEXUS, SMALL_NEXUS, every_place, map_rows
 
 
 def regions(loses: Callable[[Place], bool]) -> Regions:
-    """Of a map where the full system takes 40 instead of 10 ms at some places."""
+    """Regions of a map where the full system takes 40 instead of 10 ms at some places."""
 
     def latency_ms(place: Place, tiers: str, _run: int) -> float:
         if tiers == ADAPTIVE:
@@ -22,7 +22,7 @@ def regions(loses: Callable[[Place], bool]) -> Regions:
     return regions_of(losses_of(map_rows(latency_ms, every_place()), ADAPTIVE, "p50"))
 
 
-def test_a_region_is_said_as_a_person_would() -> None:
+def test_a_region_is_described_in_a_sentence() -> None:
     found = regions(lambda place: place.machines in {NEXUS, SMALL_NEXUS} and place.visitors <= 10)
     (region,) = found.regions
     assert region.where == "Nexus 7, at most 10 visitors"
@@ -46,7 +46,7 @@ def test_a_region_is_said_as_a_person_would() -> None:
         (lambda place: place.machines == SMALL_NEXUS, "Nexus 7, small edge"),
     ],
 )
-def test_every_variable_has_its_words(loses: Callable[[Place], bool], where: str) -> None:
+def test_every_variable_is_described(loses: Callable[[Place], bool], where: str) -> None:
     (region,) = regions(loses).regions
     assert region.where == where
 
@@ -55,12 +55,12 @@ def test_a_map_without_losses_has_no_regions() -> None:
     assert regions(lambda _place: False).regions == ()
 
 
-def test_a_system_that_always_loses_loses_everywhere() -> None:
+def test_losses_at_all_points_are_one_region() -> None:
     (region,) = regions(lambda _place: True).regions
     assert region.where == "everywhere"
 
 
-def test_where_nothing_explains_the_losses_the_tree_says_that_it_does_not_know() -> None:
+def test_scattered_losses_are_not_predicted() -> None:
     scattered = {place for number, place in enumerate(every_place()) if (number * 7919) % 5 == 0}
     found = regions(lambda place: place in scattered)
     assert found.unseen_accuracy <= found.always

@@ -1,4 +1,4 @@
-"""The map of operating points: what is played, and what is told of it."""
+"""The map of operating points: its cells, metrics, table and picture."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def found(rows: list[StoredRow]) -> dict[str, Any]:
     return FIGURE.metrics(rows)
 
 
-def test_at_least_two_hundred_points_are_played_and_some_of_them_again() -> None:
+def test_at_least_two_hundred_points_are_measured_and_some_are_repeated() -> None:
     grid = Grid.of(RunOptions())
     assert len(set(grid.points)) * len(grid.machines) >= 200
     cells = FIGURE.cells(RunOptions())
@@ -47,7 +47,7 @@ def test_at_least_two_hundred_points_are_played_and_some_of_them_again() -> None
     }
 
 
-def test_machines_are_as_fast_as_their_names_say() -> None:
+def test_machines_have_the_speed_of_their_names() -> None:
     fast, nexus, small = (MACHINES[name].of(HARDWARE) for name in (FAST, NEXUS, SMALL_NEXUS))
     assert fast.device_slowness == FAST_PHONE
     assert nexus == HARDWARE
@@ -55,7 +55,7 @@ def test_machines_are_as_fast_as_their_names_say() -> None:
     assert (small.edge, small.edge_slowness, small.cloud) == (1, 4.0, HARDWARE.cloud)
 
 
-def test_what_is_lost_and_won_is_counted_and_said(found: dict[str, Any]) -> None:
+def test_losses_and_wins_are_counted(found: dict[str, Any]) -> None:
     assert found["points"] == 96
     median = found["systems"][ADAPTIVE]["p50"]
     assert (median["lost"], median["won"], median["level"]) == (48, 48, 0)
@@ -75,20 +75,22 @@ def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target(found
     assert "40 against 20 ms with bounded edge (x2.00)" in regret.note
 
 
-def test_each_line_of_the_table_is_of_one_system_and_metric(found: dict[str, Any]) -> None:
+def test_each_row_of_the_table_has_one_system_and_metric(found: dict[str, Any]) -> None:
     columns, table = FIGURE.table(found)
     assert len({row[:2] for row in table}) == len(table)
     assert all(len(row) == len(columns) for row in table)
 
 
 @pytest.mark.system
-def test_a_map_is_drawn(rows: list[StoredRow]) -> None:
+def test_a_picture_is_drawn(rows: list[StoredRow]) -> None:
     assert png_size(FIGURE, rows) > 50_000
 
 
 @pytest.mark.system
-def test_a_smoke_run_plays_all_configurations(smoke_runs) -> None:
+def test_a_smoke_run_measures_all_systems(smoke_runs) -> None:
     folder = smoke_runs.folder("map")
     systems = json.loads((folder / "summary.json").read_text())["metrics"]["systems"]
     assert set(systems) == {ADAPTIVE, COOPERATIVE}
-    assert SMALL_FAST not in {row["machines"] for row in ResultFolder(folder).rows()}, "the smallest alone"
+    assert SMALL_FAST not in {row["machines"] for row in ResultFolder(folder).rows()}, (
+        "a smoke run has no fast phones"
+    )

@@ -1,4 +1,4 @@
-"""mCache's study: what policies are told, and what is made of rows."""
+"""mCache's study: rates for policies, workloads, and metrics computed from rows."""
 
 from itertools import product
 
@@ -31,7 +31,7 @@ from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES
 TRAFFIC = Recipe(ARRIVAL_PROCESSES["on-off"], requests=300)
 
 
-def test_momentary_rates_are_those_that_the_traffic_was_drawn_with() -> None:
+def test_momentary_rates_are_those_of_the_generated_traffic() -> None:
     workload = TRAFFIC.draw(mcache_models(), np.random.default_rng(1))
     rates = MomentaryRates(workload)
     for now_s in (0.0, 700.0, 3_000.0):
@@ -41,14 +41,14 @@ def test_momentary_rates_are_those_that_the_traffic_was_drawn_with() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_model_larger_than_the_share_of_memory_is_loaded_all_the_same(policy: str) -> None:
+def test_models_larger_than_the_share_of_memory_are_loaded(policy: str) -> None:
     workload = TRAFFIC.draw(mcache_models(), np.random.default_rng(1))
     served = play(policy, workload, 0.01)
     assert not served.refused.any()
     assert served.hit_ratio < 0.6
 
 
-def test_shuffled_requests_stay_within_their_ten_minutes() -> None:
+def test_requests_are_shuffled_within_ten_minutes() -> None:
     workload = TRAFFIC.draw(mcache_models(), np.random.default_rng(1))
     shuffled = ablation_figure.shuffled(workload, np.random.default_rng(2))
     assert np.all(np.diff(shuffled.requests.times_s) >= 0)
@@ -67,7 +67,7 @@ def row(**columns: object) -> dict[str, str]:
     return {name: str(value) for name, value in (usual | columns).items()}
 
 
-def test_the_distance_from_table_3_is_that_of_its_twelve_gains() -> None:
+def test_the_distance_from_table_3_is_computed_from_its_gains() -> None:
     rows = []
     for memory, policy in product(ablation_figure.TABLE_3, POLICIES):
         gain = ablation_figure.TABLE_3[memory].get(policy, 0.0)
@@ -78,7 +78,7 @@ def test_the_distance_from_table_3_is_that_of_its_twelve_gains() -> None:
     assert found["distances"]["per miss"] == pytest.approx(np.sqrt(np.mean(np.square(said))), abs=1e-3)
 
 
-def test_gains_are_compared_on_the_same_trace() -> None:
+def test_gains_are_computed_per_run() -> None:
     loads = {LFU: (4.0, 8.0), IAM: (3.0, 4.0), CLAIRVOYANT: (2.0, 2.0)}
     rows = [
         row(memory="0.4", policy=policy, run=run, load_s=load_s, latency_s=load_s + 1.0)
@@ -91,7 +91,7 @@ def test_gains_are_compared_on_the_same_trace() -> None:
     assert iam["throughput"]["each"] == [1.25, 1.8]
 
 
-def test_profiles_compare_loading_with_executing() -> None:
+def test_profiles_compare_load_and_execution() -> None:
     rows = [
         dict.fromkeys(COLUMNS, "9")
         | {"network": name, "file_mb": str(file_mb), "cycle": str(cycle)}
@@ -134,7 +134,7 @@ def test_a_live_edge_is_compared_with_the_simulator_and_with_lfu() -> None:
     assert [target.reached for target in figure.targets(summary)] == [True, False]
 
 
-def test_closed_loops_have_as_many_clients_as_are_asked_for() -> None:
+def test_closed_loops_have_the_requested_number_of_clients() -> None:
     figure = testbed_figure.Figure()
     assert {cell.parameters["clients"] for cell in figure.cells(RunOptions())} == {0, 1, 4}
     assert {cell.parameters["clients"] for cell in figure.cells(RunOptions(clients=7))} == {0, 7}
@@ -143,7 +143,7 @@ def test_closed_loops_have_as_many_clients_as_are_asked_for() -> None:
         check(policies_figure.Figure(), RunOptions(clients=7))
 
 
-def test_open_loops_agree_within_a_tenth_on_average() -> None:
+def test_the_target_of_open_loops_is_a_mean_difference_of_a_tenth() -> None:
     rows = [
         {**live_row(policy, where, load_s, 1.0), "clients": "0", "memory": memory}
         for memory, edge_s in (("0.4", 0.22), ("0.8", 0.26))

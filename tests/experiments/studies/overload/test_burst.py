@@ -1,4 +1,4 @@
-"""A burst at one edge: what is sent when, and when all counts as before."""
+"""A burst at one edge: the photos of each phase, and the targets after it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_crowd_sends_three_times_the_capacity_for_twenty_seconds() -> None:
     assert (min(times), max(times)) == (pytest.approx(30.0, abs=0.5), pytest.approx(50.0, abs=0.5))
 
 
-def test_steady_visitors_show_the_same_photos_before_and_after() -> None:
+def test_steady_visitors_send_the_same_photos_before_and_after() -> None:
     sent = burst._steady_photos(SHOWN, FULL_PLAN, np.random.default_rng(1))
     before = [(photo.at_s - 10, photo.path) for photo in sent if 10 <= photo.at_s < 30]
     after = [(photo.at_s - 60, photo.path) for photo in sent if photo.at_s >= 60]
@@ -68,13 +68,15 @@ def test_steady_visitors_show_the_same_photos_before_and_after() -> None:
     ("after_ms", "failed", "reached"),
     [(115.0, False, [True, True]), (130.0, False, [False, True]), (100.0, True, [True, False])],
 )
-def test_after_the_burst_all_must_be_as_before(after_ms: float, failed: bool, reached: list[bool]) -> None:
+def test_the_targets_are_the_latency_and_answers_from_before_the_burst(
+    after_ms: float, failed: bool, reached: list[bool]
+) -> None:
     targets = Figure().targets(Figure().metrics(rows(after_ms, failed)))
     assert [target.text.split(":")[0] for target in targets] == [PLAIN, PLAIN, FULL, FULL]
     assert [target.reached for target in targets] == 2 * reached
 
 
-def test_it_is_drawn_and_tabulated() -> None:
+def test_picture_and_table_have_all_phases() -> None:
     columns, table = Figure().table(Figure().metrics(rows(100.0)))
     assert [row[:2] for row in table] == [
         *((who, phase) for who in STEADY for phase in (BEFORE, DURING, AFTER)),
@@ -84,5 +86,5 @@ def test_it_is_drawn_and_tabulated() -> None:
     assert png_size(Figure(), rows(100.0)) > 10_000
 
 
-def test_every_repetition_is_a_cell() -> None:
+def test_there_is_a_cell_per_repetition() -> None:
     assert len(Figure().cells(RunOptions())) == FULL_PLAN.repetitions

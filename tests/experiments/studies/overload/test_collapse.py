@@ -1,4 +1,4 @@
-"""Many sessions near the capacity: what is played, and when the full system fails more than by chance."""
+"""Many sessions near the capacity: their cells, and the test for more failures of the full system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSIONS = 40
 
 
 def rows(full: list[int], prefetching: int = 0) -> list[dict[str, str]]:
-    """Sessions at the baseline; so many photos fail in each of the full system's, and in other ones."""
+    """Sessions at the baseline, with these numbers of failed photos."""
     found = stored_rows([BASELINE], lambda _point, _tiers: 200.0, costs=PAPER, runs=SESSIONS)
     failed = {FULL: full, PREFETCHING: [prefetching] * SESSIONS}
     for row in found:
@@ -25,7 +25,7 @@ def rows(full: list[int], prefetching: int = 0) -> list[dict[str, str]]:
     return found
 
 
-def test_two_hundred_sessions_with_each_number_of_visitors() -> None:
+def test_there_are_200_sessions_for_each_number_of_visitors() -> None:
     cells = Figure().cells(RunOptions(costs=PAPER))
     assert len({cell.key for cell in cells}) == len(cells) == 600
     assert {cell.parameters["visitors"] for cell in cells} == {8, 10, 12}
@@ -49,19 +49,19 @@ def test_the_full_system_is_compared_with_the_best_simpler_one(full: list[int], 
     assert target.reached is reached, target
 
 
-def test_whoever_fails_least_is_the_best() -> None:
+def test_the_best_configuration_has_the_fewest_failures() -> None:
     summary = Figure().metrics(rows([6] * SESSIONS, prefetching=7))
     assert summary["visitors"]["5"]["best"] not in {PREFETCHING, FULL}
     assert summary["visitors"]["5"]["tiers"][BOUNDED]["failing"] == SESSIONS
 
 
-def test_equal_pairs_say_nothing_and_opposite_ones_even_out() -> None:
+def test_equal_and_opposite_pairs_are_not_significant() -> None:
     assert likelihood_of_more([0.0] * 10) == 1.0
     assert likelihood_of_more([1.0, -1.0] * 10) > 0.4
     assert likelihood_of_more([1.0] * 4) == pytest.approx(1 / 16, abs=0.02)
 
 
-def test_it_is_drawn_and_tabulated() -> None:
+def test_picture_and_table_have_all_configurations() -> None:
     found = rows([1] * SESSIONS)
     columns, table = Figure().table(Figure().metrics(found))
     assert len(table) == len(ORDER)

@@ -1,4 +1,4 @@
-"""The experiment ``peers`` from rows: what is lost, what the edge sends, targets; and a small run."""
+"""The experiment ``peers``: metrics and targets computed from rows, and a smoke run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.studies.peers.endurance import (
@@ -24,7 +23,8 @@ from nearsight.experiments.studies.peers.endurance import (
 from nearsight.experiments.studies.peers.peers import ENDURANCE, PREFETCHING, Figure
 from nearsight.experiments.studies.peers.sharing import ALONE, EDGE_BYTES, PHOTO, SHARING
 
-TINY = EndurancePlan(nodes=3, survivors=2, keys=60, merges=2, period_s=0.3, departure_s=0.6)
+TINY = EndurancePlan(nodes=3, survivors=2, keys=60, merges=2, period_s=0.5, departure_s=6.0)
+"""A process that a busy machine stops for five seconds is not taken for a dead one."""
 
 
 def stored(rows: Sequence[Row]) -> list[dict[str, str]]:
@@ -63,7 +63,7 @@ def missed(rows: Sequence[Row]) -> list[str]:
     return [one.text for one in figure.targets(figure.metrics(stored(rows))) if not one.reached]
 
 
-def test_the_numbers_are_those_of_the_rows() -> None:
+def test_metrics_are_computed_from_rows() -> None:
     found = Figure().metrics(stored([*endurance(), *prefetching()]))
     lost, sharing = found["nothing_lost"], found["prefetching"][SHARING]
     assert (lost["nodes"], lost["survivors"], lost["deaths"]) == (4, 2, 2)
@@ -90,24 +90,24 @@ def test_each_fault_misses_its_own_target(rows: list[Row], text: str) -> None:
     assert [text in one for one in missed(rows)] == [True]
 
 
-def test_slower_recognition_is_not_hidden() -> None:
+def test_slower_recognition_misses_its_targets() -> None:
     texts = missed([*endurance(), *prefetching(sharing_ms=22.0)])
     assert len(texts) == 2
     assert "p50" in texts[0]
 
 
-def test_a_crowd_that_is_slower_shows_in_the_spread() -> None:
+def test_ratios_are_computed_per_repetition() -> None:
     second = [{**row, "repetition": 1} for row in prefetching(sharing_ms=30.0)]
     rows = stored([*endurance(), *prefetching(), *second])
     assert Figure().metrics(rows)["ratios"] == {"p50": [1.0, 1.5], "p95": [1.0, 1.5]}
 
 
-def test_a_crowd_that_only_one_configuration_answered_has_no_ratio() -> None:
+def test_a_repetition_with_one_configuration_has_no_ratio() -> None:
     silent = [{**row, "repetition": 1} for row in prefetching() if row["devices"] == ALONE]
     assert Figure().metrics(stored([*endurance(), *prefetching(), *silent]))["ratios"]["p50"] == [1.0]
 
 
-def test_full_runs_change_the_order_of_the_configurations() -> None:
+def test_the_order_of_configurations_alternates() -> None:
     keys = [cell.key for cell in Figure().cells(RunOptions())]
     assert keys[:5] == [
         "nothing-lost",
@@ -119,7 +119,7 @@ def test_full_runs_change_the_order_of_the_configurations() -> None:
 
 
 @pytest.mark.system
-def test_a_group_that_loses_a_device_loses_nothing_else(tmp_path: Path) -> None:
+def test_no_value_is_lost_with_a_device(tmp_path: Path) -> None:
     rows = Endurance(tmp_path, TINY, np.random.default_rng(1), seed=7).run()
     values = {(row["death"], row["kind"]): row["value"] for row in rows}
     assert values[1, UNREADABLE] == values[1, MISCOUNTED] == 0
@@ -127,11 +127,10 @@ def test_a_group_that_loses_a_device_loses_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_small_run_measures_everything(smoke_runs) -> None:
+def test_a_smoke_run_measures_everything(smoke_runs) -> None:
     folder: Path = smoke_runs.folder("peers")
     summary = json.loads((folder / "summary.json").read_text())["metrics"]
     assert summary["nothing_lost"]["unreadable"] == summary["nothing_lost"]["miscounted"] == 0
     assert summary["prefetching"][ALONE]["requests"] == summary["prefetching"][SHARING]["requests"] > 0
     assert summary["prefetching"][ALONE]["edge_model_bytes"] > 0
-    assert summary["prefetching"][SHARING]["list_bytes"] > 0, "they judge models by it"
-    assert imread(folder / "peers.png").shape[1] > 600
+    assert summary["prefetching"][SHARING]["list_bytes"] > 0, "the list of checksums for models of peers"

@@ -1,4 +1,4 @@
-"""Errors of the twin from rows, and the picture."""
+"""Errors of the twin, computed from rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearsight.experiments.studies.twin_validation.twin_validation import TESTBE
 
 
 def rows(twin_ms: float = 100.0) -> list[dict[str, str]]:
-    """Twenty photos per configuration, one of which nobody knows."""
+    """Twenty photos per configuration, one of them outside the catalogue."""
     return [
         {
             "point": point,
@@ -29,22 +29,22 @@ def rows(twin_ms: float = 100.0) -> list[dict[str, str]]:
     ]
 
 
-def test_the_same_rows_have_no_error() -> None:
+def test_equal_rows_have_no_error() -> None:
     figure = Figure()
     found = figure.metrics(rows())
     assert set(found["points"]["baseline"][CONFIGURATIONS_COMPARED[0]]["errors"].values()) == {0.0}
     targets = figure.targets(found)
-    assert len(targets) == 12, "the point of the fit is no target"
+    assert len(targets) == 12, "the point of the fit has no target"
     assert all(target.reached for target in targets)
 
 
-def test_a_twin_that_is_a_fifth_too_slow_misses_its_targets() -> None:
+def test_a_twin_that_is_20_per_cent_slower_misses_its_targets() -> None:
     figure = Figure()
     missed = [target for target in figure.targets(figure.metrics(rows(120.0))) if not target.reached]
     assert [target.value for target in missed] == [pytest.approx(0.2)] * 6
 
 
-def test_how_far_the_testbed_is_from_itself_on_one_trace_stands_beside_all_errors() -> None:
+def test_notes_have_the_variation_of_the_testbed_with_one_trace() -> None:
     figure, made = Figure(), rows()
     for number, row in enumerate(made):
         row["trace"], row["repetition"] = "1", str(number % 2 + 1)
@@ -61,7 +61,7 @@ def test_how_far_the_testbed_is_from_itself_on_one_trace_stands_beside_all_error
     assert notes >= {f"{ours} %, {twins} 0 %", f"{ours} points, {twins} 5 points"}
 
 
-def test_sessions_with_different_traces_say_nothing_of_how_far_the_testbed_is_from_itself() -> None:
+def test_the_variation_of_the_testbed_is_not_computed_from_different_traces() -> None:
     figure, made = Figure(), rows()
     for number, row in enumerate(made):
         row["trace"] = str(number % 2 + 1)
@@ -72,7 +72,7 @@ def test_sessions_with_different_traces_say_nothing_of_how_far_the_testbed_is_fr
     assert one["traces"]["p50"] == [0.0, pytest.approx(0.1)]
 
 
-def test_each_trace_is_played_once_and_only_that_of_the_fit_again() -> None:
+def test_each_trace_is_replayed_once_and_only_that_of_the_fit_repeatedly() -> None:
     fitted, compared = schedule(FIT), schedule("baseline")
     assert {trace for trace, _, _ in fitted} == {1}
     assert max(repetition for _, repetition, _ in fitted) > 1

@@ -24,7 +24,7 @@ from support.scale_rows import stored_rows
 
 
 def as_printed(point: OperatingPoint, tiers: str) -> float:
-    """What table 6.4 says of visitors, sections and networks."""
+    """Latencies according to table 6.4 for visitors, sections and networks."""
     if tiers == ONLY_CLOUD:
         return 500.0 + 100 * (point.visitors - 1) + (3000 if point.network == "Slow" else 0)
     if tiers == EDGE:
@@ -42,26 +42,28 @@ def targets(figure: ScaleFigure, p50: object = as_printed, costs: str = "measure
     [(Figure6x4(), 4), (Figure6x7(), 4), (Figure6x12(), 5)],
     ids=[VISITORS, SECTIONS, NETWORK],
 )
-def test_a_system_as_in_the_table_reaches_all_targets(figure: ScaleFigure, count: int) -> None:
+def test_the_values_of_the_table_reach_all_targets(figure: ScaleFigure, count: int) -> None:
     found = targets(figure)
     assert len(found) == count
     assert all(target.reached for target in found), [target for target in found if not target.reached]
 
 
-def test_what_is_the_same_everywhere_does_not_grow() -> None:
+def test_constant_values_miss_the_targets_of_growth() -> None:
     missed = [target for target in targets(Figure6x4(), lambda _point, _tiers: 100.0) if not target.reached]
     assert [target.value for target in missed] == [1.0, 1.0]
-    assert all("CPU: edge" in target.note for target in missed), "a miss says where the time goes"
+    assert all("CPU: edge" in target.note for target in missed), (
+        "the note of a miss has the parts of the latency"
+    )
 
 
-def test_what_is_bent_in_the_middle_is_not_flat() -> None:
+def test_a_peak_in_the_middle_misses_the_target_of_a_constant() -> None:
     def bent(point: OperatingPoint, tiers: str) -> float:
         return 400.0 if tiers == FULL and point.visitors == 8 else as_printed(point, tiers)
 
     assert [target.reached for target in targets(Figure6x4(), bent)] == [True, True, False, True]
 
 
-def test_bounds_in_milliseconds_count_with_the_costs_of_the_dissertation_alone() -> None:
+def test_bounds_in_milliseconds_apply_only_with_the_costs_of_the_dissertation() -> None:
     found = [target for target in targets(Figure6x4(), costs="paper") if target.text.startswith("table 6.4")]
     assert [target.reached for target in found] == [True, True]
     slow = targets(Figure6x4(), lambda point, tiers: 2 * as_printed(point, tiers), costs="paper")
@@ -80,7 +82,7 @@ def test_only_cloud_is_slow_on_every_network_with_the_costs_of_the_dissertation(
     assert cell.reached is reached
 
 
-def test_photos_without_an_answer_miss_a_target_whatever_the_median_is() -> None:
+def test_unanswered_photos_miss_a_target_independently_of_the_median() -> None:
     rows = stored_rows(list(VARIABLES[VISITORS]), as_printed)
     for row in rows:
         row["requests"] = "100"
@@ -91,13 +93,13 @@ def test_photos_without_an_answer_miss_a_target_whatever_the_median_is() -> None
     ]
 
 
-def test_a_miss_that_is_understood_says_why_before_the_numbers() -> None:
+def test_the_note_of_a_known_miss_begins_with_its_reason() -> None:
     missed = [target for target in targets(Figure6x4(), lambda _point, _tiers: 100.0) if not target.reached]
     assert missed[1].note.startswith("our classifier is too fast")
     assert missed[0].note.startswith("at visitors 1")
 
 
-def test_a_smoke_run_is_not_explained_by_what_is_known_of_whole_ones() -> None:
+def test_misses_of_a_smoke_run_have_no_known_reason() -> None:
     figure = Figure6x4()
     rows = stored_rows(list(VARIABLES[VISITORS]), lambda _point, _tiers: 100.0, smoke=True)
     missed = [target for target in figure.targets(figure.metrics(rows)) if not target.reached]

@@ -1,4 +1,4 @@
-"""The worlds of a twin."""
+"""Costs and photos of the twin: measured, stored, or those of the dissertation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def profile(largest_k: int, lookup_ms: tuple[float, ...]) -> CacheProfile:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
-    """Costs and photos that were measured before; whatever is measured anew gets a mark of its own."""
+    """Stored costs and photos; photos that are measured again have another median size."""
 
     class Measuring:
         def __init__(self, options: RunOptions, say: object) -> None:
@@ -67,11 +67,11 @@ def machines_after_measuring(options: RunOptions) -> tuple[str, float]:
     return machines.origin, machines.photos.median_bytes
 
 
-def test_what_was_measured_is_not_measured_again(measured: RunOptions) -> None:
+def test_stored_measurements_are_reused(measured: RunOptions) -> None:
     assert machines_after_measuring(measured) == ("nothing: built-in", 2.0)
 
 
-def test_photos_of_an_older_version_are_measured_anew_and_the_costs_kept(measured: RunOptions) -> None:
+def test_photos_of_an_older_version_are_measured_again_and_the_costs_are_kept(measured: RunOptions) -> None:
     path = measured.museums.parent / "testbed/scale/photos.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1}))
     assert machines_after_measuring(measured) == ("nothing: built-in", 1.0)
@@ -80,7 +80,7 @@ def test_photos_of_an_older_version_are_measured_anew_and_the_costs_kept(measure
 @pytest.mark.parametrize(
     ("edge", "median_bytes"), [(profile(9, (1.0,)), 1.0), (CostModel.assumed().edge, 2.0)]
 )
-def test_photos_are_measured_anew_if_the_profiles_are_others(
+def test_photos_are_measured_again_if_the_profiles_changed(
     measured: RunOptions, edge: CacheProfile, median_bytes: float
 ) -> None:
     (measured.museums.parent / "testbed/scale/costs.json").unlink()
@@ -90,20 +90,20 @@ def test_photos_are_measured_anew_if_the_profiles_are_others(
     assert machines_after_measuring(measured) == ("anew", median_bytes)
 
 
-def test_other_photos_are_another_world() -> None:
+def test_the_mark_of_machines_changes_with_the_photos() -> None:
     machines = machines_of(RunOptions(on="twin", costs="measured", smoke=True))
     photos = machines.photos.model_copy(update={"median_bytes": 1.0})
     assert replace(machines, photos=photos).mark != machines.mark
 
 
-def test_costs_of_other_worlds_are_told_apart() -> None:
+def test_the_mark_of_machines_changes_with_the_costs() -> None:
     smoke = RunOptions(on="twin", costs="measured", smoke=True)
     marks = [machines_of(replace(smoke, costs=costs)).mark for costs in ("measured", "paper", "testbed")]
     assert len(set(marks)) == 3
     assert machines_of(smoke).mark == marks[0]
 
 
-def test_costs_that_were_not_measured_are_missed(tmp_path: Path) -> None:
+def test_missing_measured_costs_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         machines_of(RunOptions(on="twin", costs="measured", museums=tmp_path / "museums"))
 
@@ -117,14 +117,14 @@ def test_the_costs_of_the_dissertation_are_those_of_its_tables() -> None:
     assert device.extraction_ms + device.curves(40).lookup_ms[20] == pytest.approx(221 + 1.13 * 20)
 
 
-def test_a_lone_visitor_at_the_dissertations_edge_waits_for_one_lookup_among_all_exhibits() -> None:
+def test_with_the_dissertations_costs_a_single_visitor_waits_for_one_lookup_among_all_exhibits() -> None:
     world = paper_machines()
     point = replace(BASELINE, visitors=1, sections=1)
     row = play_on_twin(point, [LOAD_BALANCED], 1, world, 1, Amount(1, 30.0))[0]
     assert float(row["p50_ms"]) == pytest.approx(51.14 + 1.87 * 44, rel=0.15)
 
 
-def test_a_wider_profile_leaves_edge_and_cloud_as_they_were_fitted() -> None:
+def test_a_wider_profile_keeps_the_fitted_costs_of_edge_and_cloud() -> None:
     fitted = CostModel.assumed().model_copy(update={"edge": profile(32, (4.0, 0.01))})
     wide = widened(fitted, profile(400, (2.0, 0.05)))
     k, all_ = 132, 400
@@ -135,9 +135,11 @@ def test_a_wider_profile_leaves_edge_and_cloud_as_they_were_fitted() -> None:
         for one in (fitted, wide)
     ]
     assert cloud[1] == pytest.approx(cloud[0])
-    assert wide.edge.curves(1000).lookup_ms[1000] > now[all_] + 5, "and the cloud grows with its classes"
+    assert wide.edge.curves(1000).lookup_ms[1000] > now[all_] + 5, (
+        "the cost of the cloud increases with its classes"
+    )
 
 
-def test_a_profile_that_is_wide_already_stays() -> None:
+def test_a_wide_profile_is_not_changed() -> None:
     fitted = CostModel.assumed()
     assert widened(fitted, profile(400, (2.0, 0.05))) is fitted

@@ -21,7 +21,7 @@ def test_the_baseline_is_that_of_table_6_2() -> None:
     assert (link.rtt_ms, link.up_mbps, link.down_mbps) == (30.0, 15.0, 15.0)
 
 
-def test_the_networks_of_table_6_3_are_there() -> None:
+def test_the_networks_are_those_of_table_6_3() -> None:
     slow, fastest = NETWORKS["Slow"], NETWORKS["SuperFast"]
     assert (slow.rtt_ms, slow.up_mbps, slow.down_mbps) == (40.0, 2.0, 10.0)
     assert (fastest.rtt_ms, fastest.up_mbps, fastest.down_mbps) == (10.0, 20.0, 40.0)
@@ -42,7 +42,7 @@ def test_more_exhibits_than_classes_are_refused() -> None:
         OperatingPoint(classes=131)
 
 
-def test_an_unknown_network_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_network_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument) as caught:
         OperatingPoint(network="5G")
     assert "SuperFast" in caught.value.advice

@@ -1,4 +1,4 @@
-"""What the visitors' photos are like: as a value, as a file, and measured as a sample of a museum's."""
+"""Properties of the visitors' photos: sampling, the file, and the measurement of a museum's photos."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ SAMPLED = OF_NUMBERS.model_copy(update={"sample": ((19.0, EASY), (1.0, HOPELESS)
 
 
 def plans(photos: PhotoKind, seed: int, run: int) -> list[object]:
-    """What all visitors of a session send."""
+    """Plans of all visitors of a session."""
     point = replace(BASELINE, visitors=2, sections=1)
     machines = replace(MACHINES, photos=photos)
     session = twin_session(point, run, machines, seed, Following(2, 20.0, 0.0), crowd=180)
     return [visitor.plan for visitor in session.visitors]
 
 
-def test_a_file_says_all_that_is_known(tmp_path: Path) -> None:
+def test_photos_are_saved_and_loaded(tmp_path: Path) -> None:
     path = tmp_path / "photos.json"
     SAMPLED.save(path)
     assert PhotoKind.load(path) == SAMPLED
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"sample": [[0.0, {}]]}, {"sample": [[-1.0, {}]]}])
-def test_a_file_of_an_older_version_or_with_nonsense_is_refused(
+def test_a_file_of_an_older_version_or_with_invalid_weights_is_refused(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
     path = tmp_path / "photos.json"
@@ -68,12 +68,12 @@ def test_a_file_of_an_older_version_or_with_nonsense_is_refused(
         PhotoKind.load(path)
 
 
-def test_without_a_sample_all_photos_are_looked_up_in_the_same_time() -> None:
+def test_without_a_sample_all_photos_have_the_same_effort() -> None:
     source = OF_NUMBERS.source(np.random.default_rng(1))
     assert {source.photo("0001").tier_effort for _ in range(20)} == {AS_ANY_PHOTO}
 
 
-def test_visitors_send_photos_of_the_sample() -> None:
+def test_photos_are_drawn_from_the_sample() -> None:
     source = SAMPLED.source(np.random.default_rng(1))
     found = [source.photo("0009") for _ in range(200)]
     assert {photo.tier_effort for photo in found} == {EASY.tier_effort, HOPELESS.tier_effort}
@@ -87,7 +87,7 @@ def test_the_same_seed_and_run_give_the_same_photos() -> None:
 
 
 def of_hardness(*counts: tuple[float, int]) -> dict[Path, TwinPhoto]:
-    """So many photos that need so many features."""
+    """Photos by the number of features that they need: pairs of that number and a count."""
     return {
         Path(f"{least}-{number}"): TwinPhoto("a", 1000, least, at_second_look=least != NEVER)
         for least, count in counts
@@ -95,13 +95,13 @@ def of_hardness(*counts: tuple[float, int]) -> dict[Path, TwinPhoto]:
     }
 
 
-def test_of_easy_photos_some_are_measured_and_of_hard_ones_all() -> None:
+def test_some_easy_photos_and_all_hard_ones_are_measured() -> None:
     seen = of_hardness((200.0, 300), (800.0, 7), (NEVER, 3))
     chosen = chosen_of(seen, np.random.default_rng(1))
     assert Counter(seen[path].least_features for path in chosen) == {200.0: 80, 800.0: 7, NEVER: 3}
 
 
-def test_each_class_of_hardness_weighs_as_much_as_among_all_photos() -> None:
+def test_weights_of_measured_photos_are_those_of_all_photos() -> None:
     exhibited, all_ = of_hardness((200.0, 300), (NEVER, 3)), of_hardness((200.0, 700), (NEVER, 40))
     chosen = chosen_of(exhibited, np.random.default_rng(1))
     weights: Counter[float] = Counter()
@@ -111,7 +111,7 @@ def test_each_class_of_hardness_weighs_as_much_as_among_all_photos() -> None:
     assert weights[NEVER] == pytest.approx(40)
 
 
-def test_efforts_over_other_profiles_are_told_apart() -> None:
+def test_the_mark_of_efforts_changes_with_the_profiles() -> None:
     slower = COSTS.model_copy(update={"edge": slowed(COSTS.edge, 2.0)})
     assert mark_of(slower) != mark_of(COSTS)
     assert mark_of(COSTS.model_copy(update={"call_ms": 3.0})) == mark_of(COSTS)

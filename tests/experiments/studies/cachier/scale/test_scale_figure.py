@@ -1,4 +1,4 @@
-"""Figures of chapter 6: their cells, numbers, tables and pictures."""
+"""Figures of chapter 6: cells, metrics, tables and pictures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write(folder: Path, figure: ScaleFigure | Table, rows: list[dict[str, str]])
     (folder / "summary.json").write_text(json.dumps({"metrics": figure.metrics(rows)}))
 
 
-def test_a_row_tells_which_cell_it_is_from() -> None:
+def test_the_cell_of_a_row_is_found() -> None:
     figure = Table()
     cells = figure.cells(TWIN)
     assert len({cell.key for cell in cells}) == len(cells)
@@ -55,7 +55,7 @@ def test_a_row_tells_which_cell_it_is_from() -> None:
 
 
 @pytest.mark.parametrize("options", [TWIN, TESTBED], ids=["twin", "testbed"])
-def test_the_table_needs_nothing_but_the_cells_of_four_figures_and_strangers(options: RunOptions) -> None:
+def test_the_table_shares_cells_with_the_figures_and_adds_unknown_photos(options: RunOptions) -> None:
     figures = {cell.key for name in FIGURES for cell in find_experiment(name).cells(options)}
     added = {cell.key for cell in Table().cells(options)} - figures
     assert added == {f"v10-s3-c500-baseline-unknown{STRANGERS:g}-run{run}" for run in range(1, 5)}
@@ -68,12 +68,12 @@ def test_the_testbed_measures_fewer_points_than_the_twin() -> None:
     assert len(figure.cells(RunOptions(on="testbed", runs=1))) == len(few) / 4
 
 
-def test_the_testbed_takes_no_costs() -> None:
+def test_the_testbed_refuses_costs() -> None:
     with pytest.raises(InvalidArgument, match="has real costs"):
         Figure6x4().completed(RunOptions(on="testbed", costs="paper"), lambda _text: None)
 
 
-def test_a_run_without_options_is_on_the_twin_with_costs_of_its_own() -> None:
+def test_the_default_is_the_twin_with_measured_costs() -> None:
     found = Figure6x4().completed(RunOptions(smoke=True), lambda _text: None)
     assert (found.on, found.costs) == ("twin", "measured")
     paper = Figure6x4().completed(RunOptions(smoke=True, costs="paper"), lambda _text: None)
@@ -87,12 +87,12 @@ def test_numbers_are_medians_and_ranges_over_the_runs() -> None:
     assert (one["requests"], one["runs"]) == (3, 3)
 
 
-def test_networks_stand_in_the_order_of_their_speed() -> None:
+def test_networks_are_sorted_by_speed() -> None:
     rows = stored_rows(list(VARIABLES["network"]), p50)
     assert list(Figure6x12().metrics(rows)["values"]) == ["Slow", "Medium", "baseline", "Fast", "SuperFast"]
 
 
-def test_who_answers_is_drawn_at_both_ends_of_the_variable() -> None:
+def test_shares_of_tiers_are_drawn_at_both_ends_of_the_variable() -> None:
     rows = stored_rows([OperatingPoint(visitors=number) for number in (1, 2, 4)], p50)
     of_the_cloud = {"by_edge": "0.0", "by_cloud": "1.0"}
     rows = [{**row, **of_the_cloud} if row["tiers"] == ONLY_CLOUD else row for row in rows]
@@ -116,7 +116,7 @@ def test_every_figure_has_a_table_and_a_picture(name: str) -> None:
     assert png_size(figure, rows) > 10_000
 
 
-def test_the_full_system_is_compared_with_only_cloud_with_and_without_strangers(tmp_path: Path) -> None:
+def test_the_full_system_is_compared_with_only_cloud_with_and_without_unknown_photos(tmp_path: Path) -> None:
     points = list(dict.fromkeys(point for some in VARIABLES.values() for point in some))
     many = OperatingPoint(visitors=10)
     rows = [
@@ -131,14 +131,14 @@ def test_the_full_system_is_compared_with_only_cloud_with_and_without_strangers(
     assert png_size(table, rows) > 10_000
 
 
-def test_strangers_are_no_part_of_a_variable() -> None:
+def test_sessions_with_unknown_photos_are_not_part_of_a_variable() -> None:
     points = list(VARIABLES[VISITORS])
     many = OperatingPoint(visitors=10)
     rows = [*stored_rows(points, p50), *stored_rows([many], p50, unknown=STRANGERS)]
     assert Table().metrics(rows)["variables"][VISITORS]["10"][FULL]["runs"] == 2
 
 
-def test_an_idle_link_is_drawn_at_the_least_and_an_edge_that_is_not_there_not_at_all() -> None:
+def test_an_idle_link_is_drawn_at_the_minimum_and_a_missing_edge_is_not_drawn() -> None:
     nothing = {"median": 0.0, "min": 0.0, "max": 0.0}
     numbers = {"traffic_kbps": nothing, "edge_cpu": nothing}
     found = {"variable": VISITORS, "values": {"1": {ONLY_CLOUD: numbers, FULL: numbers}}}
@@ -150,7 +150,7 @@ def test_an_idle_link_is_drawn_at_the_least_and_an_edge_that_is_not_there_not_at
     assert drawn == {"traffic_kbps": [[1.0], [1.0]], "edge_cpu": [[], []]}
 
 
-def test_a_picture_of_the_testbed_says_how_good_it_was() -> None:
+def test_a_picture_of_the_testbed_has_its_errors() -> None:
     measured = {"link_off_ms": "0.2", "link_off_percent": "1.5", "configuration": '{"on": "testbed"}'}
     rows = [{**row, **measured} for row in stored_rows([BASELINE], p50)]
     words = world_in_words(world_of(rows))

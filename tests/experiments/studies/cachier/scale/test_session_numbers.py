@@ -1,4 +1,4 @@
-"""Numbers of a session from its requests."""
+"""Metrics of a session, computed from its requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, s
 
 
 def request(by: str, latency_ms: float, **more: float) -> RequestRow:
-    """A photo of object a that was recognised."""
+    """A recognised photo of object a."""
     values = {"edge_queue_ms": 0.0, "edge_compute_ms": 0.0, "edge_next_tier_ms": 0.0}
     values |= {"cloud_queue_ms": 0.0, "cloud_compute_ms": 0.0, **more}
     return RequestRow("full", "v", 0, 0.0, 0.0, "a", "a", RECOGNIZED, 1, by, latency_ms, **values)  # type: ignore[arg-type]

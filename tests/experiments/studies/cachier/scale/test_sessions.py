@@ -30,20 +30,20 @@ def test_all_configurations_of_a_run_get_the_same_photos() -> None:
 
 
 @pytest.mark.system
-def test_the_same_run_gives_the_same_numbers_and_another_run_others() -> None:
+def test_rows_depend_on_the_number_of_the_run() -> None:
     assert play() == play()
     assert play(run=2) != play()
 
 
 @pytest.mark.system
-def test_only_the_cloud_feels_a_slow_network() -> None:
+def test_a_slow_network_affects_only_requests_to_the_cloud() -> None:
     tiers = (ONLY_CLOUD, LOAD_BALANCED)
     fast, slow = (play(replace(POINT, network=name), configurations=tiers) for name in ("SuperFast", "Slow"))
     assert float(slow[0]["p50_ms"]) > 2 * float(fast[0]["p50_ms"])
     assert float(slow[1]["p50_ms"]) == pytest.approx(float(fast[1]["p50_ms"]), rel=0.05)
 
 
-def test_photos_are_as_hard_as_the_profiles_say_and_no_easier_with_fewer_features() -> None:
+def test_recall_is_that_of_the_profiles_and_increases_with_features() -> None:
     kind = MACHINES.photos
     recalls = [recall for _, recall in kind.recall]
     assert [count for count, _ in kind.recall] == [200, 400, 600, 800]
