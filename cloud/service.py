@@ -117,7 +117,7 @@ class RecognitionService(Service):
 
         found = memory.request(context.catalogue)
         if isinstance(found, Absent):
-            return memory.when_there(found, answer)
+            return memory.when_loaded(found, answer)
         with found:
             return answer(found)
 

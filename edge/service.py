@@ -119,7 +119,7 @@ class EdgeRecognitionService(Service):
         if isinstance(found, Lease):
             with found:
                 return look(found)
-        here = flat(self._networks.memory.when_there(found, lambda lease: _in_future(look(lease))))
+        here = flat(self._networks.memory.when_loaded(found, lambda lease: _in_future(look(lease))))
         return here_or_forwarded(here, found, lambda: _in_future(self._recognize(query, context, ())))
 
     def _recognize(

@@ -142,8 +142,8 @@ def fitted(photo: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint
     if photo.shape[:2] == (height, width):
         return photo
     shrinks = photo.shape[0] > height and photo.shape[1] > width
-    way = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(photo, (width, height), interpolation=way), np.uint8)
+    interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(photo, (width, height), interpolation=interpolation), np.uint8)
 
 
 def scaled_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> Tensor:

@@ -108,7 +108,7 @@ class _Reader:
             (one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0
         )
         self._constants: dict[str, TensorProto] = {one.name: one for one in model.graph.initializer}
-        self._rounded = set[str]()
+        self._inexact = set[str]()
         """Maps whose last bits may depend on the position of a crop."""
         self._dequantised: dict[str, str] = {}
         """Outputs of DequantizeLinear, and its inputs: constants that the library computes at run time."""
@@ -123,33 +123,33 @@ class _Reader:
         if not given or node.op_type == "Shape":
             return
         rule = _RULES.get((node.domain.removeprefix("ai.onnx"), node.op_type))
-        step = _Step(self, node)
-        found = rule(step) if rule is not None else None
-        rounded = not self._rounded.isdisjoint(given)
-        if found is None or (rounded and node.op_type in _STEPS.split()):
+        operator = _Operator(self, node)
+        found = rule(operator) if rule is not None else None
+        inexact = not self._inexact.isdisjoint(given)
+        if found is None or (inexact and node.op_type in _STEP_FUNCTIONS.split()):
             self.ended_by.append(node.op_type)
             return
         window, axes = found
         first = self.maps[given[0]]
         pitch = first.pitch[0] * window.pitch(0), first.pitch[1] * window.pitch(1)
-        made = Map(axes, window.shape_out(first.size), pitch)
-        if min(made.size) < 1 or self.maps.get(step.addend or "", made) != made:
+        output_map = Map(axes, window.shape_out(first.size), pitch)
+        if min(output_map.size) < 1 or self.maps.get(operator.addend or "", output_map) != output_map:
             self.ended_by.append(node.op_type)
             return
-        if rounded or (node.domain != _BLOCKED and node.op_type in _ROUNDED.split()):
-            self._rounded.update(node.output)
+        if inexact or (node.domain != _BLOCKED and node.op_type in _INEXACT.split()):
+            self._inexact.update(node.output)
         for output in filter(None, node.output):
-            self._add(window, step, output)
-            self.maps[output] = made
+            self._add(window, operator, output)
+            self.maps[output] = output_map
 
-    def _add(self, window: Window, step: _Step, output: str) -> None:
+    def _add(self, window: Window, operator: _Operator, output: str) -> None:
         """Add a window, followed by an addition if the operator adds a map to its outputs."""
-        if step.addend is None:
-            self.nodes.append(Node(window, tuple(step.maps), output))
+        if operator.addend is None:
+            self.nodes.append(Node(window, tuple(operator.maps), output))
             return
-        before = f"{output} without {step.addend}"
-        self.nodes.append(Node(window, tuple(step.maps), before))
-        self.nodes.append(Node(_POINT, (before, step.addend), output))
+        before = f"{output} without {operator.addend}"
+        self.nodes.append(Node(window, tuple(operator.maps), before))
+        self.nodes.append(Node(_POINT, (before, operator.addend), output))
 
     def constant(self, name: str) -> TensorProto | None:
         """The constant of this name; None if there is none."""
@@ -161,7 +161,7 @@ class _Reader:
         return None if found is None else tuple(found.dims)
 
 
-class _Step:
+class _Operator:
     """One node: its attributes, and the maps and constants among its inputs."""
 
     def __init__(self, reader: _Reader, node: NodeProto) -> None:
@@ -200,7 +200,7 @@ class _Step:
         """Whether the first input is a map and all other inputs are constants."""
         return self._others_are_constant(range(1, len(self.node.input)))
 
-    def takes_addend(self) -> bool:
+    def read_addend(self) -> bool:
         """Whether the fourth input is a map or missing, and all others are constants; sets `addend`."""
         if not self.has(3):
             return self.reads_one_map()
@@ -213,7 +213,7 @@ class _Step:
             self.shape(place) is not None for place in places if self.has(place)
         )
 
-    def fits(self) -> bool:
+    def is_aligned(self) -> bool:
         """Whether all inputs are maps of the same geometry, or constants of size 1 along rows and columns."""
         alike = all(self._reader.maps[name] == self.first for name in self.maps)
         return alike and all(
@@ -233,52 +233,56 @@ class _Step:
         """Whether rows or columns are among these axes."""
         return any(axis % 4 in self.first.axes for axis in axes)
 
-    def keeps(self, axes: _Axes) -> bool:
+    def has_axes(self, axes: _Axes) -> bool:
         """Whether rows and columns of the first input are these axes."""
         return self.first.axes == axes
 
 
-_Found = tuple[Window, _Axes] | None
+_Geometry = tuple[Window, _Axes] | None
 """The window of an operator and the axes of its output; None if the geometry is unknown."""
 
 
-def _element_wise(step: _Step) -> _Found:
-    return (_POINT, step.first.axes) if step.fits() else None
+def _element_wise(operator: _Operator) -> _Geometry:
+    return (_POINT, operator.first.axes) if operator.is_aligned() else None
 
 
-def _per_channel(step: _Step) -> _Found:
+def _per_channel(operator: _Operator) -> _Geometry:
     """Normalisation with constants, and LRN, which combines channels of one cell."""
-    if not step.keeps(CHANNELS_FIRST) or not step.reads_one_map() or step.attribute("training_mode", 0):
+    if (
+        not operator.has_axes(CHANNELS_FIRST)
+        or not operator.reads_one_map()
+        or operator.attribute("training_mode", 0)
+    ):
         return None
     return _POINT, CHANNELS_FIRST
 
 
-def _convolution(step: _Step) -> _Found:
-    quantised, axes = step.node.op_type == "QLinearConv", _axes(step)
-    shape = step.shape(3 if quantised else 1)
-    if shape is None or not step.keeps(axes):
+def _convolution(operator: _Operator) -> _Geometry:
+    quantised, axes = operator.node.op_type == "QLinearConv", _axes(operator)
+    shape = operator.shape(3 if quantised else 1)
+    if shape is None or not operator.has_axes(axes):
         return None
-    if not (step.reads_one_map() if quantised else step.takes_addend()):
+    if not (operator.reads_one_map() if quantised else operator.read_addend()):
         return None
-    return _window(step, step.attribute("kernel_shape", shape[2:])), axes
+    return _window(operator, operator.attribute("kernel_shape", shape[2:])), axes
 
 
-def _axes(step: _Step) -> _Axes:
+def _axes(operator: _Operator) -> _Axes:
     """Axes of rows and columns. Some quantised operators have the channels last."""
-    last = step.attribute("channels_last", 0) or step.node.op_type.startswith("Nhwc")
+    last = operator.attribute("channels_last", 0) or operator.node.op_type.startswith("Nhwc")
     return CHANNELS_LAST if last else CHANNELS_FIRST
 
 
-def _transposed_convolution(step: _Step) -> _Found:
+def _transposed_convolution(operator: _Operator) -> _Geometry:
     """A convolution of the map with zeros inserted between its cells; ``pads`` crop the output."""
-    shape = step.shape(1)
-    if shape is None or not step.keeps(CHANNELS_FIRST) or not step.reads_one_map():
+    shape = operator.shape(1)
+    if shape is None or not operator.has_axes(CHANNELS_FIRST) or not operator.reads_one_map():
         return None
-    kernel, more = step.attribute("kernel_shape", shape[2:]), step.attribute("output_padding", (0, 0))
-    strides, dilation = (tuple(step.attribute(name, (1, 1))) for name in ("strides", "dilations"))
-    mode, sizes = step.attribute("auto_pad", "NOTSET"), step.attribute("output_shape", None)
-    cut_off = list(step.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0))
-    for axis, cells in enumerate(step.first.size):
+    kernel, more = operator.attribute("kernel_shape", shape[2:]), operator.attribute("output_padding", (0, 0))
+    strides, dilation = (tuple(operator.attribute(name, (1, 1))) for name in ("strides", "dilations"))
+    mode, sizes = operator.attribute("auto_pad", "NOTSET"), operator.attribute("output_shape", None)
+    cropped = list(operator.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0))
+    for axis, cells in enumerate(operator.first.size):
         if sizes is None and not mode.startswith("SAME"):
             continue
         full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
@@ -286,15 +290,15 @@ def _transposed_convolution(step: _Step) -> _Found:
         if missing < 0 and sizes is not None:
             return None  # cells are added at the end of the map, which is not possible in a crop
         missing = max(missing, 0)
-        cut_off[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-        cut_off[axis + 2] = missing - cut_off[axis]
-    pads = other_pads(kernel, dilation, cut_off, more)
+        cropped[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
+        cropped[axis + 2] = missing - cropped[axis]
+    pads = transposed_pads(kernel, dilation, cropped, more)
     return Window(
         (kernel[0], kernel[1]), pads=pads, dilation=dilation, repeats=strides, spread=True
     ), CHANNELS_FIRST
 
 
-def other_pads(
+def transposed_pads(
     kernel: Sequence[int], dilation: Sequence[int], pads: Sequence[int], more: Sequence[int]
 ) -> tuple[int, int, int, int]:
     """Convert a transposed convolution's crop of the output to the padding of its windows, or vice versa."""
@@ -303,109 +307,121 @@ def other_pads(
     return rows - top, columns - left, rows - bottom + more[0], columns - right + more[1]
 
 
-def _pooling(step: _Step) -> _Found:
-    only_values = len([name for name in step.node.output if name]) == 1
-    if not step.keeps(_axes(step)) or not only_values or not step.reads_one_map():
+def _pooling(operator: _Operator) -> _Geometry:
+    only_values = len([name for name in operator.node.output if name]) == 1
+    if not operator.has_axes(_axes(operator)) or not only_values or not operator.reads_one_map():
         return None
-    return _window(step, step.attribute("kernel_shape", ())), _axes(step)
+    return _window(operator, operator.attribute("kernel_shape", ())), _axes(operator)
 
 
-def _window(step: _Step, kernel: Any) -> Window:
+def _window(operator: _Operator, kernel: Any) -> Window:
     window = Window(
         (kernel[0], kernel[1]),
-        tuple(step.attribute("strides", (1, 1))),
-        tuple(step.attribute("pads", (0, 0, 0, 0))),
-        tuple(step.attribute("dilations", (1, 1))),
-        bool(step.attribute("ceil_mode", 0)),
+        tuple(operator.attribute("strides", (1, 1))),
+        tuple(operator.attribute("pads", (0, 0, 0, 0))),
+        tuple(operator.attribute("dilations", (1, 1))),
+        bool(operator.attribute("ceil_mode", 0)),
     )
-    mode = step.attribute("auto_pad", "NOTSET")
+    mode = operator.attribute("auto_pad", "NOTSET")
     if mode == "NOTSET":
         return window
     if mode == "VALID":
         return replace(window, pads=(0, 0, 0, 0))
     # SAME: the map's size divided by the stride, rounded up. The padding needed is split between both sides.
-    before, behind = [0, 0], [0, 0]
-    for axis, cells in enumerate(step.first.size):
+    before, after = [0, 0], [0, 0]
+    for axis, cells in enumerate(operator.first.size):
         stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1
         missing = max((-(-cells // stride) - 1) * stride + span - cells, 0)
         before[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-        behind[axis] = missing - before[axis]
-    return replace(window, pads=(before[0], before[1], behind[0], behind[1]), ceil=False)
+        after[axis] = missing - before[axis]
+    return replace(window, pads=(before[0], before[1], after[0], after[1]), ceil=False)
 
 
-def _padding(step: _Step) -> _Found:
-    given = step.values(1) if step.has(1) else step.attribute("pads", None)
-    axes = step.values(3) if step.has(3) else [0, 1, 2, 3]
-    if given is None or axes is None or step.attribute("mode", "constant") != "constant" or min(given) < 0:
+def _padding(operator: _Operator) -> _Geometry:
+    given = operator.values(1) if operator.has(1) else operator.attribute("pads", None)
+    axes = operator.values(3) if operator.has(3) else [0, 1, 2, 3]
+    if (
+        given is None
+        or axes is None
+        or operator.attribute("mode", "constant") != "constant"
+        or min(given) < 0
+    ):
         return None
-    if not step.reads_one_map():
+    if not operator.reads_one_map():
         return None
-    before, behind = [0] * 4, [0] * 4
+    before, after = [0] * 4, [0] * 4
     for place, axis in enumerate(axes):
-        before[axis % 4], behind[axis % 4] = given[place], given[place + len(axes)]
-    rows, columns = step.first.axes
-    pads = before[rows], before[columns], behind[rows], behind[columns]
-    return Window(pads=pads), step.first.axes
+        before[axis % 4], after[axis % 4] = given[place], given[place + len(axes)]
+    rows, columns = operator.first.axes
+    pads = before[rows], before[columns], after[rows], after[columns]
+    return Window(pads=pads), operator.first.axes
 
 
-def _quantisation(step: _Step) -> _Found:
+def _quantisation(operator: _Operator) -> _Geometry:
     """Quantisation and dequantisation with one scale, or one scale per channel."""
-    shape = step.shape(1)
-    if shape is None or not step.reads_one_map() or step.attribute("block_size", 0):
+    shape = operator.shape(1)
+    if shape is None or not operator.reads_one_map() or operator.attribute("block_size", 0):
         return None
-    by_channel = not step.is_spatial([step.attribute("axis", 1)])
-    return (_POINT, step.first.axes) if by_channel or math.prod(shape) == 1 else None
+    by_channel = not operator.is_spatial([operator.attribute("axis", 1)])
+    return (_POINT, operator.first.axes) if by_channel or math.prod(shape) == 1 else None
 
 
-def _joining(step: _Step) -> _Found:
+def _concatenation(operator: _Operator) -> _Geometry:
     """Concatenation along the channels. QLinearConcat has a scale and zero point first and after each map."""
-    given = len(step.node.input)
-    tensors = given if step.node.op_type == "Concat" else given // 3
-    if len(step.maps) < tensors or step.is_spatial([step.attribute("axis", 1)]):
+    given = len(operator.node.input)
+    tensors = given if operator.node.op_type == "Concat" else given // 3
+    if len(operator.maps) < tensors or operator.is_spatial([operator.attribute("axis", 1)]):
         return None
-    return (_POINT, step.first.axes) if step.fits() else None
+    return (_POINT, operator.first.axes) if operator.is_aligned() else None
 
 
-def _along_axis(step: _Step) -> _Found:
+def _along_axis(operator: _Operator) -> _Geometry:
     """Split and softmax along the channels."""
-    splits = step.node.op_type == "Split"
-    axis = step.attribute("axis", 0 if splits else -1)
-    if step.is_spatial([axis]) or not step.reads_one_map():
+    splits = operator.node.op_type == "Split"
+    axis = operator.attribute("axis", 0 if splits else -1)
+    if operator.is_spatial([axis]) or not operator.reads_one_map():
         return None
-    return (_POINT, step.first.axes) if splits or step.opset >= _MODERN_SOFTMAX else None
+    return (_POINT, operator.first.axes) if splits or operator.opset >= _MODERN_SOFTMAX else None
 
 
-def _transposition(step: _Step) -> _Found:
-    order = list(step.attribute("perm", (3, 2, 1, 0)))
-    axes = order.index(step.first.axes[0]), order.index(step.first.axes[1])
+def _transposition(operator: _Operator) -> _Geometry:
+    order = list(operator.attribute("perm", (3, 2, 1, 0)))
+    axes = order.index(operator.first.axes[0]), order.index(operator.first.axes[1])
     return (_POINT, axes) if axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
 
 
-def _reordering(step: _Step) -> _Found:
+def _reordering(operator: _Operator) -> _Geometry:
     """Conversion to and from onnxruntime's blocked layout."""
-    other = CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
-    if step.node.op_type == "ReorderOutput":
+    other = CHANNELS_LAST if operator.attribute("channels_last", 0) else CHANNELS_FIRST
+    if operator.node.op_type == "ReorderOutput":
         return _POINT, other
-    return (_POINT, CHANNELS_FIRST) if step.keeps(other) else None
+    return (_POINT, CHANNELS_FIRST) if operator.has_axes(other) else None
 
 
-def _enlargement(step: _Step) -> _Found:
+def _upsampling(operator: _Operator) -> _Geometry:
     """Enlargement with nearest neighbours by constant integer factors."""
-    scales = step.attribute("scales", None) or step.values(2)
-    way = step.attribute("coordinate_transformation_mode", "half_pixel")
-    rounding = step.attribute("nearest_mode", "round_prefer_floor")
+    scales = operator.attribute("scales", None) or operator.values(2)
+    way = operator.attribute("coordinate_transformation_mode", "half_pixel")
+    rounding = operator.attribute("nearest_mode", "round_prefer_floor")
     is_exact = (
-        step.node.domain == _BLOCKED  # always repeats cells
+        operator.node.domain == _BLOCKED  # always repeats cells
         or (way, rounding) == ("asymmetric", "floor")
         or (way.endswith("half_pixel") and rounding.startswith("round"))
     )
-    if scales is None or len(scales) != 4 or step.has(3) or step.attribute("mode", "nearest") != "nearest":
+    if (
+        scales is None
+        or len(scales) != 4
+        or operator.has(3)
+        or operator.attribute("mode", "nearest") != "nearest"
+    ):
         return None
-    factors = [int(scales[axis]) for axis in step.first.axes]
-    wanted = [factors[step.first.axes.index(axis)] if axis in step.first.axes else 1 for axis in range(4)]
+    factors = [int(scales[axis]) for axis in operator.first.axes]
+    wanted = [
+        factors[operator.first.axes.index(axis)] if axis in operator.first.axes else 1 for axis in range(4)
+    ]
     if not is_exact or scales != wanted or min(factors) < 1:
         return None
-    return Window(repeats=(factors[0], factors[1])), step.first.axes
+    return Window(repeats=(factors[0], factors[1])), operator.first.axes
 
 
 _ELEMENT_WISE = (
@@ -414,15 +430,15 @@ _ELEMENT_WISE = (
     "Swish Tanh ThresholdedRelu"
 )
 _FUSED_ELEMENT_WISE = "BiasGelu FastGelu Gelu QuickGelu QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu"
-_STEPS = "Ceil Floor QuantizeLinear Round Sign"
+_STEP_FUNCTIONS = "Ceil Floor QuantizeLinear Round Sign"
 """Step functions. If inputs near a step differ in their last bits, outputs may differ by a whole step."""
-_ROUNDED = (
+_INEXACT = (
     "BiasGelu Celu Conv ConvTranspose Elu Erf Exp FastGelu FusedConv Gelu LRN Log LogSoftmax Mish Pow "
     "QuickGelu Selu Sigmoid Softmax Softplus Softsign Swish Tanh"
 )
 """The library may compute these in another order or with other steps if the map has another size."""
 _FUSED, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
-_RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
+_RULES: Mapping[tuple[str, str], Callable[[_Operator], _Geometry]] = MappingProxyType(
     {("", name): _element_wise for name in _ELEMENT_WISE.split()}
     | {(_FUSED, name): _element_wise for name in _FUSED_ELEMENT_WISE.split()}
     | {(domain, "Conv"): _convolution for domain in ("", _BLOCKED)}
@@ -433,12 +449,12 @@ _RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
     | {("", name): _per_channel for name in ("BatchNormalization", "LRN")}
     | {("", name): _along_axis for name in ("Split", "Softmax", "LogSoftmax")}
     | {(_BLOCKED, name): _reordering for name in ("ReorderInput", "ReorderOutput")}
-    | {("", "Concat"): _joining, ("", "Pad"): _padding, ("", "Transpose"): _transposition}
+    | {("", "Concat"): _concatenation, ("", "Pad"): _padding, ("", "Transpose"): _transposition}
     | {
         (_FUSED, "FusedConv"): _convolution,
-        (_FUSED, "QLinearConcat"): _joining,
+        (_FUSED, "QLinearConcat"): _concatenation,
         ("", "ConvTranspose"): _transposed_convolution,
-        ("", "Resize"): _enlargement,
-        (_BLOCKED, "Upsample"): _enlargement,
+        ("", "Resize"): _upsampling,
+        (_BLOCKED, "Upsample"): _upsampling,
     }
 )

@@ -77,9 +77,9 @@ class Absent:
     """Decision of the model cache: the network will be loaded, or is being loaded."""
     costs: ModelCosts | None
     """Costs of the network. None while the network is being measured, which takes longer than a load."""
-    loads_ms: float
+    earlier_loads_ms: float
     """Time until the loads before this one have ended."""
-    load_left_ms: float
+    remaining_load_ms: float
     """Remaining duration of this network's own load; the whole load if it has not begun."""
     lease: Future[Lease]
     """Result: a lease as soon as the network is loaded, or the error. The caller must release the lease."""
@@ -92,7 +92,7 @@ class WaitingRequests:
         self._clock = clock
         self._pool = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
 
-    def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
+    def when_loaded(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
         """Execute ``job`` with the network as soon as it is loaded, then release the lease."""
         result: Future[A] = pending()
         began_s = self._clock.monotonic()

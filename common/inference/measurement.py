@@ -22,7 +22,7 @@ from typing import NamedTuple
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
 from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
-from nearsight.common.inference.saved_graphs import being_prepared, prepare
+from nearsight.common.inference.saved_graphs import prepare, temporary_folder
 
 LONGEST_S = 120.0
 """Default time limit of a measurement."""
@@ -138,16 +138,16 @@ def measure(
     runtime.close()
     arguments = [str(path), name, str(threads), str(cycles), str(executions), str(prepared or "")]
     try:
-        output = run_apart([sys.executable, "-m", __name__, *arguments], name, within_s)
+        output = run_measuring_process([sys.executable, "-m", __name__, *arguments], name, within_s)
     finally:
         if prepared is not None:  # the process may have been ended before it removed this folder
-            shutil.rmtree(being_prepared(prepared), ignore_errors=True)
+            shutil.rmtree(temporary_folder(prepared), ignore_errors=True)
     measured, all_cycles = _measured(output, version)
     # The process may have had enough free memory for a small network, which then would seem to need none.
     return replace(measured, memory_bytes=max(measured.memory_bytes, path.stat().st_size)), all_cycles
 
 
-def run_apart(command: Sequence[str], name: str, within_s: float) -> bytes:
+def run_measuring_process(command: Sequence[str], name: str, within_s: float) -> bytes:
     """Run a measuring process and return its output.
 
     Raises

@@ -5,7 +5,7 @@
     request ──> resident: returns a lease at once
             └─> absent: queued; the loader unloads the victims, loads the network and executes it once; then
                 all requests that wait for this network get their leases
-    a new file is measured first (`proving.py`), so that its memory is known
+    a new file is measured first (`measurement_queue.py`), so that its memory is known
 
 One thread loads networks, so that a load never occupies a worker of requests. The victims of a load are
 chosen when the load begins; until then they answer requests. A request for a resident network is executed on
@@ -36,9 +36,9 @@ from nearsight.common.inference.leases import (
 )
 from nearsight.common.inference.loading import NetworkLoader
 from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement_queue import MeasurementQueue
 from nearsight.common.inference.metrics import Counts, MemoryState
 from nearsight.common.inference.process_memory import available_memory_bytes, return_freed_memory
-from nearsight.common.inference.proving import NetworkProver
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.settings import ModelSettings
@@ -55,7 +55,7 @@ _FIT_EVERY_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class _Wanted:
+class _PendingLoad:
     """A network that requests wait for. Its load is running or queued."""
 
     manifest: Manifest
@@ -94,18 +94,18 @@ class ModelMemory:
             self._cache.pin(name)
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
-        self._wanted: dict[str, _Wanted] = {}
+        self._pending_loads: dict[str, _PendingLoad] = {}
         """By name, in the order of their first requests."""
         self._counts = Counts()
         self._requests = RequestLog()
         self._hindsight: Hindsight | None = None
-        self._looked_back_at = (0, 0)
+        self._hindsight_basis = (0, 0)
         """Number of changes in the request log, and budget [bytes], at the last call of `look_back`."""
         self._shapes: dict[str, tuple[tuple[TensorSpec, ...], ...]] = {}
         """Inputs and outputs of networks that were loaded, by the checksum of the file."""
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
-        self._prover = NetworkProver(repository, settings, clock)
+        self._measurements = MeasurementQueue(repository, settings, clock)
         self._waiting = WaitingRequests(clock)
 
     def request(self, name: str) -> Lease | Absent:
@@ -124,25 +124,25 @@ class ModelMemory:
         with self._lock:
             return self._request(manifest, pending())
 
-    def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
+    def when_loaded(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
         """Execute ``job`` when the network is loaded, on a thread of its own; then release the lease."""
-        return self._waiting.when_there(absent, job)
+        return self._waiting.when_loaded(absent, job)
 
-    def load_behind(self, absent: Absent) -> None:
+    def load_in_background(self, absent: Absent) -> None:
         """Load the network for later requests only. The lease is released at once."""
         absent.lease.add_done_callback(release)
 
     def refresh(self) -> None:
         """Apply changes of the repository: drop replaced and removed networks, load new pinned ones."""
         manifests = self._repository.manifests()
-        self._prover.refresh(manifests)
+        self._measurements.refresh(manifests)
         with self._lock:
             for name, resident in list(self._resident.items()):
                 if not resident.manifest.same_network(manifests.get(name)):
                     self._drop(name)
-            there = self._resident.keys() | self._wanted.keys() | set(self._prover.measuring)
+            known = self._resident.keys() | self._pending_loads.keys() | set(self._measurements.measuring)
             for name in self._cache.pinned:
-                if name not in there and name in manifests:
+                if name not in known and name in manifests:
                     lease: Future[Lease] = pending()
                     lease.add_done_callback(release)
                     try:
@@ -199,8 +199,8 @@ class ModelMemory:
                 cache.budget_bytes,
                 cache.budget_bytes - cache.free_bytes,
                 dict(cache.resident),
-                tuple(self._wanted),
-                self._prover.measuring,
+                tuple(self._pending_loads),
+                self._measurements.measuring,
                 replace(self._counts),
             )
 
@@ -215,7 +215,7 @@ class ModelMemory:
 
     def problem(self, name: str) -> str:
         """Error that prevents a network from being loaded; empty if there is none."""
-        return self._prover.problem(name)
+        return self._measurements.problem(name)
 
     def look_back(self) -> Hindsight | None:
         """Compare the waiting times of the last requests with the lowest possible; None without requests.
@@ -225,11 +225,11 @@ class ModelMemory:
         """
         with self._lock:
             basis = (self._requests.changes, self._cache.budget_bytes)
-            if basis == self._looked_back_at:
+            if basis == self._hindsight_basis:
                 return self._hindsight
             requests, costs = self._requests.recent(), dict(self._requests.costs)
         self._hindsight = look_back(requests, costs, basis[1])
-        self._looked_back_at = basis
+        self._hindsight_basis = basis
         return self._hindsight
 
     def evictions(self) -> list[Eviction]:
@@ -241,11 +241,11 @@ class ModelMemory:
         """Fail waiting requests, stop loading, and drop all networks."""
         with self._lock:
             self._closed = True
-            waiting = [one for wanted in self._wanted.values() for one in wanted.waiting]
-            self._wanted.clear()
+            waiting = [one for pending_load in self._pending_loads.values() for one in pending_load.waiting]
+            self._pending_loads.clear()
         for one in waiting:
             fail(one, stopping())
-        self._prover.stop(stopping(), grace_s)
+        self._measurements.stop(stopping(), grace_s)
         self._waiting.close()
         self._loader.stop(grace_s)
         with self._lock:
@@ -258,18 +258,18 @@ class ModelMemory:
 
     def _request(self, manifest: Manifest, lease: Future[Lease], *, counts: bool = True) -> Lease | Absent:
         name, now_s = manifest.name, self._clock.monotonic()
-        runtime = self._begun()
-        self._prover.check(manifest)
+        runtime = self._started_runtime()
+        self._measurements.check(manifest)
         resident = self._resident.get(name)
         if resident is not None and not manifest.same_network(resident.manifest):
             self._drop(name)
         costs = _costs(manifest, runtime)
         if costs is None:
-            self._prover.prove(manifest, lambda outcome: self._proven(outcome, lease))
+            self._measurements.submit(manifest, lambda outcome: self._measured(outcome, lease))
             return Absent(Load(), None, 0.0, 0.0, lease)
         decide = self._cache.request if counts else self._cache.load
         decision = decide(name, costs, now_s)
-        if isinstance(decision, Refuse) and not self._passes(decision):
+        if isinstance(decision, Refuse) and not self._is_temporary(decision):
             raise self._refusal(decision)
         if counts:
             self._requests.requested(name, costs, now_s, resident=isinstance(decision, Run))
@@ -277,23 +277,25 @@ class ModelMemory:
             self._counts.resident += counts
             return self._lease(self._resident[name])
         self._counts.waited += counts
-        wanted = self._wanted.setdefault(name, _Wanted(manifest, costs))
-        wanted.waiting.append(lease)
+        pending_load = self._pending_loads.setdefault(name, _PendingLoad(manifest, costs))
+        pending_load.waiting.append(lease)
         if isinstance(decision, Load):
-            self._begin_load(wanted, decision.evict)
+            self._begin_load(pending_load, decision.evict)
         waits = decision if isinstance(decision, Wait) else Load()
-        return Absent(waits, costs, self._before_ms(name, now_s), _left_ms(wanted, now_s), lease)
+        return Absent(
+            waits, costs, self._earlier_loads_ms(name, now_s), _remaining_ms(pending_load, now_s), lease
+        )
 
-    def _passes(self, refused: Refuse) -> bool:
+    def _is_temporary(self, refused: Refuse) -> bool:
         """Whether the reason is temporary: loads and executions end, but pinned networks stay."""
         in_use = refused.reason is Reason.IN_USE and any(one.leases for one in self._resident.values())
         return in_use or refused.reason is Reason.LOADING
 
-    def _begin_load(self, wanted: _Wanted, victims: Iterable[Victim]) -> None:
-        gone, wanted.began_s = self._victims(victims), self._clock.monotonic()
-        self._loader.submit(lambda: self._load(wanted, gone))
+    def _begin_load(self, pending_load: _PendingLoad, victims: Iterable[Victim]) -> None:
+        evicted, pending_load.began_s = self._evict(victims), self._clock.monotonic()
+        self._loader.submit(lambda: self._load(pending_load, evicted))
 
-    def _begun(self) -> Runtime:
+    def _started_runtime(self) -> Runtime:
         if self._closed:
             raise stopping()
         if self._runtime is None:
@@ -301,9 +303,9 @@ class ModelMemory:
                 self._runtime = Runtime(self._settings.threads, clock=self._clock)
             except MissingDependency as error:
                 raise Unavailable(error.message, advice=error.advice) from error
-            self._networks = NetworkLoader(self._repository, self._runtime, self._settings.load_limit_s)
+            self._network_loader = NetworkLoader(self._repository, self._runtime, self._settings.load_limit_s)
             self._loader.start()
-            self._prover.start()
+            self._measurements.start()
         return self._runtime
 
     def _refusal(self, refused: Refuse) -> NearsightError:
@@ -323,19 +325,19 @@ class ModelMemory:
         self._cache.began(resident.manifest.name)
         return Lease(resident, self._released)
 
-    def _victims(self, victims: Iterable[Victim]) -> list[Resident]:
+    def _evict(self, victims: Iterable[Victim]) -> list[Resident]:
         """Remove victims from the resident networks. The caller must close them."""
-        gone = []
+        evicted = []
         for victim in victims:
             self._counts.evictions += 1
             self._log.info("network evicted", network=victim.model, score=victim.score)
-            gone.append(self._resident.pop(victim.model))
-        return gone
+            evicted.append(self._resident.pop(victim.model))
+        return evicted
 
     def _unload(self, victims: Iterable[Victim]) -> None:
-        gone = self._victims(victims)
-        if gone:
-            self._loader.submit(lambda: _close(gone))
+        evicted = self._evict(victims)
+        if evicted:
+            self._loader.submit(lambda: _close(evicted))
 
     def _drop(self, name: str) -> None:
         """Remove a network that was replaced or removed. Requests that hold a lease can still finish."""
@@ -345,31 +347,31 @@ class ModelMemory:
         if not resident.leases:
             self._loader.submit(lambda: _close([resident]))
 
-    def _before_ms(self, name: str, now_s: float) -> float:
+    def _earlier_loads_ms(self, name: str, now_s: float) -> float:
         """Time until the load of this network begins, which is the duration of the loads before it."""
-        before = itertools.takewhile(lambda one: one.manifest.name != name, self._wanted.values())
-        return sum(_left_ms(wanted, now_s) for wanted in before)
+        before = itertools.takewhile(lambda one: one.manifest.name != name, self._pending_loads.values())
+        return sum(_remaining_ms(pending_load, now_s) for pending_load in before)
 
     # Methods that run on other threads
 
     def _load_next(self) -> None:
         """Begin the first queued load that is possible; called when memory or the loader may be free."""
-        in_vain: list[tuple[Future[Lease], NearsightError]] = []
+        refused: list[tuple[Future[Lease], NearsightError]] = []
         with self._lock:
-            for name, wanted in list(self._wanted.items()):
-                if wanted.began_s is not None:
+            for name, pending_load in list(self._pending_loads.items()):
+                if pending_load.began_s is not None:
                     break
-                decision = self._cache.load(name, wanted.costs, self._clock.monotonic())
+                decision = self._cache.load(name, pending_load.costs, self._clock.monotonic())
                 if isinstance(decision, Load):
-                    self._begin_load(wanted, decision.evict)
+                    self._begin_load(pending_load, decision.evict)
                     break
-                if not self._passes(decision):
+                if not self._is_temporary(decision):
                     error = self._refusal(decision)
-                    in_vain += [(one, error) for one in self._wanted.pop(name).waiting]
-        for one, error in in_vain:
+                    refused += [(one, error) for one in self._pending_loads.pop(name).waiting]
+        for one, error in refused:
             fail(one, error)
 
-    def _proven(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
+    def _measured(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
         """Continue a request whose network was measured."""
         try:
             if isinstance(outcome, NearsightError):
@@ -391,33 +393,35 @@ class ModelMemory:
                 self._loader.submit(lambda: _close([resident]))
         self._load_next()
 
-    def _load(self, wanted: _Wanted, gone: Iterable[Resident]) -> None:
+    def _load(self, pending_load: _PendingLoad, evicted: Iterable[Resident]) -> None:
         """Unload victims, load a network and execute it once. Runs on the loader's thread."""
-        manifest, name, began_s = wanted.manifest, wanted.manifest.name, self._clock.monotonic()
-        _close(gone)  # counts as part of the load, since requests wait for it
+        manifest, name, began_s = pending_load.manifest, pending_load.manifest.name, self._clock.monotonic()
+        _close(evicted)  # counts as part of the load, since requests wait for it
         if self._closed:
             return
         try:
-            network = self._networks.load(manifest)
+            network = self._network_loader.load(manifest)
         except NearsightError as error:
             with self._lock:
-                waiting = self._wanted.pop(name).waiting if name in self._wanted else []
+                waiting = self._pending_loads.pop(name).waiting if name in self._pending_loads else []
                 self._cache.failed(name)
                 self._requests.settled(name, self._clock.monotonic())
                 self._counts.failed_loads += 1
-            self._prover.failed(manifest, error)
+            self._measurements.failed(manifest, error)
             for one in waiting:
                 fail(one, error)
             self._load_next()
             return
         now_s = self._clock.monotonic()
-        costs = ModelCosts(wanted.costs.size_bytes, (now_s - began_s) * 1e3, wanted.costs.execution_ms)
+        costs = ModelCosts(
+            pending_load.costs.size_bytes, (now_s - began_s) * 1e3, pending_load.costs.execution_ms
+        )
         with self._lock:
-            if name not in self._wanted:  # `close` was called meanwhile
+            if name not in self._pending_loads:  # `close` was called meanwhile
                 return
             resident = self._resident[name] = Resident(network, manifest)
             self._shapes[manifest.checksum] = (network.inputs, network.outputs)
-            waiting = self._wanted.pop(name).waiting
+            waiting = self._pending_loads.pop(name).waiting
             self._requests.settled(name, now_s)
             self._counts.loads += 1
             self._counts.load_s += now_s - began_s
@@ -445,6 +449,6 @@ def _close(residents: Iterable[Resident]) -> None:
         one.network.close()
 
 
-def _left_ms(wanted: _Wanted, now_s: float) -> float:
-    spent_ms = 0.0 if wanted.began_s is None else (now_s - wanted.began_s) * 1e3
-    return max(0.0, wanted.costs.load_ms - spent_ms)
+def _remaining_ms(pending_load: _PendingLoad, now_s: float) -> float:
+    spent_ms = 0.0 if pending_load.began_s is None else (now_s - pending_load.began_s) * 1e3
+    return max(0.0, pending_load.costs.load_ms - spent_ms)

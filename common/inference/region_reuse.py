@@ -23,7 +23,7 @@ from nearsight.common.folder_lock import locked
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.reuse_cost import Costs, choose_cuts, middle_of, typical_changes
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
-from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, complete, digest_of
+from nearsight.common.inference.saved_graphs import SavedGraphs, complete, digest_of, temporary_folder
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
 from nearsight.common.inference.segments import REUSED, OptimisedGraph, Segments
 from nearsight.common.inference.tensors import Tensor, check_inputs
@@ -33,7 +33,7 @@ from nearsight.common.video.regions import Rectangle
 _SEGMENTS, _FORMAT = "segments.json", 2
 """``_FORMAT`` increases when older segments become unreadable or more operators can be cut."""
 _SHARES = tuple(tenths / 10 for tenths in range(1, 10))
-_CLOSE = 1e-5
+_TOLERANCE = 1e-5
 """Tolerance relative to the largest value. Another order of additions causes smaller differences."""
 
 
@@ -169,9 +169,9 @@ class PartialNetwork:
         """How each segment was executed for the last frame."""
         return () if self._segmented is None else self._segmented.explain()
 
-    def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:
+    def would_reuse(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:
         """Whether `run` would reuse maps of the last frame."""
-        return self._segmented is not None and self._segmented.pays(changed, offset)
+        return self._segmented is not None and self._segmented.would_reuse(changed, offset)
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> float:
         """Expected time of `run` from measured costs [ms], if the maps of the last frame are cached."""
@@ -258,7 +258,7 @@ class PartialNetwork:
         return_freed_memory()
 
     @property
-    def _kept_settings(self) -> list[float]:
+    def _stored_settings(self) -> list[float]:
         """Format version and settings on which the stored segments depend."""
         return [_FORMAT, self._settings.maps_mb, self._settings.least_saved_ms]
 
@@ -267,7 +267,7 @@ class PartialNetwork:
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
                 found = json.loads((folder / _SEGMENTS).read_text())
-                if (found.get("digest"), found.get("settings")) == (digest, self._kept_settings):
+                if (found.get("digest"), found.get("settings")) == (digest, self._stored_settings):
                     return dict(found)
         except CorruptStore as error:
             self._log.warning(
@@ -277,25 +277,25 @@ class PartialNetwork:
 
     def _prepare(self, folder: Path, digest: str) -> Mapping[str, Any]:
         """Cut, measure, compare outputs, and store the result; returns what `_find` would return."""
-        aside = being_prepared(folder)
-        shutil.rmtree(aside, ignore_errors=True)
-        made: dict[str, Any] = {"digest": digest, "settings": self._kept_settings}
+        temporary = temporary_folder(folder)
+        shutil.rmtree(temporary, ignore_errors=True)
+        stored: dict[str, Any] = {"digest": digest, "settings": self._stored_settings}
         try:
-            aside.mkdir(parents=True)
+            temporary.mkdir(parents=True)
             try:
-                made |= {"why_whole": "", **self._cut(aside)}
+                stored |= {"why_whole": "", **self._cut(temporary)}
             except InvalidArgument as error:
-                made |= {"why_whole": error.message, "warns": True}
-            (aside / _SEGMENTS).write_text(json.dumps(made))
+                stored |= {"why_whole": error.message, "warns": True}
+            (temporary / _SEGMENTS).write_text(json.dumps(stored))
             complete(self._runtime.version, folder)
         except (NearsightError, OSError) as error:  # such as a full disk; repeated at the next start
             done = "saved" if isinstance(error, OSError) else "executed"
-            return made | {"why_whole": f"its segments cannot be {done}: {error}", "warns": True}
+            return stored | {"why_whole": f"its segments cannot be {done}: {error}", "warns": True}
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
-        return made
+            shutil.rmtree(temporary, ignore_errors=True)
+        return stored
 
-    def _cut(self, aside: Path) -> dict[str, Any]:
+    def _cut(self, temporary: Path) -> dict[str, Any]:
         """Segments with their costs, or the reason why segments would save no time.
 
         Raises
@@ -309,22 +309,22 @@ class PartialNetwork:
         sample = _noise(rng, self._shape, self._dtype)
         plain, name = self._whole_network(), self._name
         whole = self._runtime.load(
-            self._path, name, save_in=aside, sizes=plain.axis_sizes({self.input.name: self._shape})
+            self._path, name, save_in=temporary, sizes=plain.axis_sizes({self.input.name: self._shape})
         )
         whole.close()
-        graph = OptimisedGraph(self._runtime, aside, sample)
+        graph = OptimisedGraph(self._runtime, temporary, sample)
         positions = [cut.position for cut in graph.cuts]
-        pieces = SegmentedNetwork(self._runtime, aside, name, graph.write(positions, rests=1))
-        pieces.source.hold(sample)
+        pieces = SegmentedNetwork(self._runtime, temporary, name, graph.write(positions, rests=1))
+        pieces.source.use_memory(sample)
         positions = choose_cuts(
             graph.cuts, pieces.loaded, pieces.measured(), graph.layouts, int(self._settings.maps_mb * 1e6)
         )
         pieces.close()
-        for file in aside.glob("segment-*"):
+        for file in temporary.glob("segment-*"):
             file.unlink()
         segments = graph.write(positions)
-        loaded = SegmentedNetwork(self._runtime, aside, name, segments, self._settings.regions)
-        loaded.source.hold(sample)
+        loaded = SegmentedNetwork(self._runtime, temporary, name, segments, self._settings.regions)
+        loaded.source.use_memory(sample)
         loaded.costs = costs = loaded.measured()
         saved_ms = loaded.saved_ms(typical_changes(loaded.source.layout.size)[0])
         if saved_ms < self._settings.least_saved_ms:
@@ -339,8 +339,8 @@ class PartialNetwork:
         """Raise `InvalidArgument` if outputs differ from those of the uncut network, whole or in part."""
         height, width = loaded.source.layout.size
         plain, frame = self._whole_network(), sample.copy()
-        loaded.source.hold(frame)
-        loaded.costs = Costs.that_prefer_regions(len(loaded.loaded))
+        loaded.source.use_memory(frame)
+        loaded.costs = Costs.preferring_crops(len(loaded.loaded))
         answers = [(plain.run({"": frame}), loaded.run(frame, None, UNMOVED))]
         for region in (
             Rectangle(height // 3, width // 3, height // 2, width // 2),
@@ -352,7 +352,7 @@ class PartialNetwork:
         for expected, found in answers:
             for name, values in expected.items():
                 most = float(np.abs(values).max(initial=0.0))
-                if not np.allclose(found[name], values, rtol=0.0, atol=_CLOSE * most):
+                if not np.allclose(found[name], values, rtol=0.0, atol=_TOLERANCE * most):
                     raise InvalidArgument(f"the output {name!r} of its segments differs")
 
 

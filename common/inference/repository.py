@@ -40,7 +40,7 @@ _BLOCK_BYTES = 1 << 20
 _QUARANTINE = "quarantine"
 
 
-class _Seen(NamedTuple):
+class _FileState(NamedTuple):
     """State of a file when it was last read."""
 
     modified_ns: int
@@ -67,8 +67,8 @@ class ModelRepository:
         self._log = get_logger("models")
         self._lock = threading.Lock()
         self._manifests: dict[str, Manifest] = {}
-        self._seen: dict[str, _Seen] = {}
-        self._checked: dict[str, _Seen] = {}
+        self._read_states: dict[str, _FileState] = {}
+        self._checked: dict[str, _FileState] = {}
         self.problems: dict[str, str] = {}
         """Errors of networks that cannot be used, by name."""
         self.refresh()
@@ -88,13 +88,13 @@ class ModelRepository:
             self.problems.pop(str(self.folder), None)
             found = {path.stem: path for path in paths if path.suffix == ".json"}
             for name in self._manifests.keys() - found.keys():
-                self._forget(name)
+                self._remove_entry(name)
                 changed = True
             for name, path in found.items():
-                seen = _seen(path)
-                if seen is None or self._seen.get(name) == seen:
+                seen = _state_of(path)
+                if seen is None or self._read_states.get(name) == seen:
                     continue
-                self._seen[name] = seen
+                self._read_states[name] = seen
                 changed = True
                 try:
                     manifest = Manifest.from_json(path.read_text())
@@ -155,7 +155,7 @@ class ModelRepository:
             If another process has just replaced or removed the network.
         """
         path, name = self.path(manifest), manifest.name
-        seen = _seen(path)
+        seen = _state_of(path)
         if seen is not None and self._checked.get(name) == seen:
             return path
         why = f"the file of network {name!r} is missing: {path}"
@@ -180,7 +180,7 @@ class ModelRepository:
             known = self._manifests.get(name)
             if known is None or (known.version, known.checksum) != (manifest.version, manifest.checksum):
                 return False
-            self._forget(name)
+            self._remove_entry(name)
             self._note_problem(name, why)
         with suppress(OSError):
             self.folder.joinpath(_QUARANTINE).mkdir(exist_ok=True)
@@ -220,14 +220,14 @@ class ModelRepository:
             same = replace(former, version=wanted.version, measured=wanted.measured) == wanted
             manifest = replace(wanted, version=max(wanted.version, former.version + (not same)))
         path = self.path(wanted)
-        aside = source if move else path.with_suffix(".new")
+        temporary = source if move else path.with_suffix(".new")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not move:
-                shutil.copyfile(source, aside)
-            with aside.open("rb") as file:
+                shutil.copyfile(source, temporary)
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            aside.replace(path)
+            temporary.replace(path)
             if prepared is not None and prepared.exists():
                 shutil.rmtree(path.with_suffix(".prepared"), ignore_errors=True)
                 shutil.move(prepared, path.with_suffix(".prepared"))
@@ -235,8 +235,10 @@ class ModelRepository:
             self._drop_files(manifest.name, path)
         except OSError as error:
             if not move:
-                aside.unlink(missing_ok=True)
-            raise _refused(error, f"network {wanted.name!r} cannot be stored in {self.folder}") from error
+                temporary.unlink(missing_ok=True)
+            raise _storage_error(
+                error, f"network {wanted.name!r} cannot be stored in {self.folder}"
+            ) from error
         return manifest
 
     def relabel(self, wanted: Manifest) -> None:
@@ -250,7 +252,7 @@ class ModelRepository:
         try:
             self._write(replace(wanted, measured=self.get(wanted.name).measured))
         except OSError as error:
-            raise _refused(error, f"network {wanted.name!r} cannot be changed") from error
+            raise _storage_error(error, f"network {wanted.name!r} cannot be changed") from error
 
     def note_measured(self, manifest: Manifest, measured: Measurement) -> Manifest:
         """Store the costs of a network. If writing fails, they are kept in this process only."""
@@ -281,9 +283,9 @@ class ModelRepository:
             (self.folder / f"{name}.json").unlink(missing_ok=True)
             self._drop_files(name)
         except OSError as error:
-            raise _refused(error, f"network {name!r} cannot be removed") from error
+            raise _storage_error(error, f"network {name!r} cannot be removed") from error
         with self._lock:
-            self._forget(name)
+            self._remove_entry(name)
             self.problems.pop(name, None)
 
     def _drop_files(self, name: str, kept: Path | None = None) -> None:
@@ -297,8 +299,8 @@ class ModelRepository:
             if kept is None or path.stem != kept.stem:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _forget(self, name: str) -> None:
-        for known in (self._manifests, self._seen, self._checked):
+    def _remove_entry(self, name: str) -> None:
+        for known in (self._manifests, self._read_states, self._checked):
             known.pop(name, None)
 
     def _note_problem(self, name: str, why: str) -> None:
@@ -307,22 +309,22 @@ class ModelRepository:
 
     def _write(self, manifest: Manifest) -> None:
         path = self.folder / f"{manifest.name}.json"
-        aside = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
+        temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
         try:
-            with aside.open("w") as file:
+            with temporary.open("w") as file:
                 file.write(manifest.to_json())
                 file.flush()
                 os.fsync(file.fileno())
             with self._lock:
-                aside.replace(path)
+                temporary.replace(path)
                 sync_folder(self.folder)
                 self._manifests[manifest.name] = manifest
-                seen = _seen(path)
+                seen = _state_of(path)
                 if seen is not None:
-                    self._seen[manifest.name] = seen
+                    self._read_states[manifest.name] = seen
                 self.problems.pop(manifest.name, None)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def checksum_of(path: Path, progress: Callable[[int], None] = lambda _: None) -> str:
@@ -354,18 +356,18 @@ def manifest_of_file(source: Path, name: str) -> Manifest:
     try:
         return Manifest(name, 1, size_bytes, checksum_of(source))
     except OSError as error:
-        raise _refused(error, f"{source} cannot be read") from error
+        raise _storage_error(error, f"{source} cannot be read") from error
 
 
-def _seen(path: Path) -> _Seen | None:
+def _state_of(path: Path) -> _FileState | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return _Seen(status.st_mtime_ns, status.st_size, status.st_ino)
+    return _FileState(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _refused(error: OSError, what: str) -> SetupError:
+def _storage_error(error: OSError, what: str) -> SetupError:
     known = as_setup_error(error)
     return SetupError(
         f"{what}: {error.strerror or error}", advice=known.advice if known else "check the folder"

@@ -24,14 +24,14 @@ MARGIN = 0.95
 """Crops are executed only if they take less than this share of a whole execution."""
 CALL_MS = 0.04
 """Typical time of executing the smallest segment on one crop."""
-PLANNED_MS = 0.03
+PLANNING_MS = 0.03
 """Typical time of planning one segment."""
 _SHARES = (0.1, 0.3, 0.5, 0.7)
 """Changed shares of the frame, in the middle or in a corner, for which cuts are chosen."""
-_LONGEST = 16
+_MOST_PIECES = 16
 """Maximum number of pieces between two cuts. More do not help and would make the choice slow."""
 _REPEATS = 5
-"""Maximum number of pieces between two cuts. More do not help, and the choice would be slow."""
+"""Number of counted repetitions of a measurement."""
 
 
 class SegmentCost(NamedTuple):
@@ -64,7 +64,7 @@ class Costs(NamedTuple):
     tail_ms: float
 
     @classmethod
-    def that_prefer_regions(cls, segments: int) -> Costs:
+    def preferring_crops(cls, segments: int) -> Costs:
         """Artificial costs with which every segment that can run on crops does so; used to check outputs."""
         rests_ms = (math.inf,) * segments
         return cls((SegmentCost(math.inf, 0.0, 1.0),) * segments, (*rests_ms, 0.0), 0.0)
@@ -99,7 +99,7 @@ def sample_crops(segment: LoadedSegment) -> list[Crop]:
         side = math.sqrt(share)
         wanted = tuple(middle_of(one.layout.size, side) for one in segment.targets)
         parts = [segment.crop(number, one) for number, one in enumerate(wanted)]
-        crops.append(parts[0] if len(parts) == 1 else _joined(segment, parts))
+        crops.append(parts[0] if len(parts) == 1 else _merged_crop(segment, parts))
     return crops
 
 
@@ -126,12 +126,12 @@ def merged(crops: Sequence[Crop], segment: LoadedSegment, cost: SegmentCost, mos
                 up, before, down, behind = found[at].units
                 height = (bottom if bottom > down else down) - (top if top < up else up)
                 width = (right if right > behind else behind) - (left if left < before else before)
-                apart = (bottom - top) * (right - left) + (down - up) * (behind - before)
-                if apart - height * width > best:
-                    best, first, second = apart - height * width, at, number
+                separate = (bottom - top) * (right - left) + (down - up) * (behind - before)
+                if separate - height * width > best:
+                    best, first, second = separate - height * width, at, number
         if cost.call_ms + per_unit * best <= 0 and len(found) <= most:
             break
-        found[first] = segment.united(found[first], found.pop(second))
+        found[first] = segment.merged_crop(found[first], found.pop(second))
     return found
 
 
@@ -214,18 +214,18 @@ def _cheapest(
     model: _SegmentModel, shares: Sequence[Mapping[int, Sequence[float]]], penalties: Sequence[float]
 ) -> list[int]:
     """Cheapest path from the first piece to the last; returns the number of pieces before each cut."""
-    best, came_from = [0.0], [0]
+    best, previous = [0.0], [0]
     for stop, starts in enumerate(shares, start=1):
         cost, start = min(
             (best[start] + model.expected_ms(start, stop, of_change) + penalties[stop - 1], start)
             for start, of_change in starts.items()
         )
         best.append(cost)
-        came_from.append(start)
+        previous.append(start)
     cuts, at = list[int](), len(shares)
     while at:
         cuts.append(at)
-        at = came_from[at]
+        at = previous[at]
     return cuts[::-1]
 
 
@@ -242,13 +242,13 @@ def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
                 changed[target] = _union(parts)
         for stop in range(1, len(pieces) + 1):
             needed = dict(changed)  # cells that are needed of each map; extended on the way back
-            for start in range(stop - 1, max(-1, stop - 1 - _LONGEST), -1):
-                share = _go_back(pieces[start], needed)
+            for start in range(stop - 1, max(-1, stop - 1 - _MOST_PIECES), -1):
+                share = _add_needed_cells(pieces[start], needed)
                 found[stop - 1].setdefault(start, []).append(share)
     return found
 
 
-def _go_back(piece: LoadedSegment, needed: dict[str, Rectangle]) -> float:
+def _add_needed_cells(piece: LoadedSegment, needed: dict[str, Rectangle]) -> float:
     """Add the cells that a piece reads to ``needed``; returns the share of the piece that is executed."""
     crops = [
         piece.crop(number, needed[target])
@@ -268,10 +268,10 @@ def _union(parts: Sequence[Rectangle]) -> Rectangle:
     return whole
 
 
-def _joined(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
+def _merged_crop(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
     joined = crops[0]
     for crop in crops[1:]:
-        joined = segment.united(joined, crop)
+        joined = segment.merged_crop(joined, crop)
     return joined
 
 

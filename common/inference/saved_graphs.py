@@ -26,15 +26,15 @@ _BLOCK_BYTES = 1 << 20
 
 def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
     """Save the optimised graph of a network in a folder of its own; returns whether this succeeded."""
-    aside = being_prepared(folder)
-    shutil.rmtree(aside, ignore_errors=True)
+    temporary = temporary_folder(folder)
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        aside.mkdir(parents=True)
-        network = runtime.load(path, name, save_in=aside)
+        temporary.mkdir(parents=True)
+        network = runtime.load(path, name, save_in=temporary)
         inputs = network.sample_inputs()
         expected = network.run(inputs)
         network.close()
-        network = runtime.load(aside / SAVED_GRAPH, name, saved=True)
+        network = runtime.load(temporary / SAVED_GRAPH, name, saved=True)
         found = network.run(inputs)
         network.close()
         same = all(found[output].tobytes() == values.tobytes() for output, values in expected.items())
@@ -43,7 +43,7 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
     except (NearsightError, OSError):  # such as a full disk; loading reports a damaged file
         same = False
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return same
 
 
@@ -55,17 +55,17 @@ def complete(version: str, folder: Path) -> None:
     OSError
         If writing fails.
     """
-    aside, digests = being_prepared(folder), {}
-    for one in sorted(aside.iterdir()):
+    temporary, digests = temporary_folder(folder), {}
+    for one in sorted(temporary.iterdir()):
         with one.open("rb") as file:
             os.fsync(file.fileno())  # before the folder gets its final name
         digests[one.name] = digest_of(one)
-    (aside / _MADE).write_text(json.dumps({"runtime": version, "digests": digests}))
+    (temporary / _MADE).write_text(json.dumps({"runtime": version, "digests": digests}))
     shutil.rmtree(folder, ignore_errors=True)
-    aside.replace(folder)
+    temporary.replace(folder)
 
 
-def being_prepared(folder: Path) -> Path:
+def temporary_folder(folder: Path) -> Path:
     """Temporary folder of a graph until it is complete."""
     return folder.with_name(f"{folder.name}.new")
 

@@ -57,7 +57,7 @@ class CachedMap:
             self._stored = aligned(layout.size_bytes).view(layout.dtype).reshape(layout.stored(*layout.size))
         return self._stored
 
-    def hold(self, tensor: Tensor) -> None:
+    def use_memory(self, tensor: Tensor) -> None:
         """Use a tensor as the map's memory. The network's input is passed so, without a copy."""
         self._stored = tensor
 
@@ -82,8 +82,8 @@ class CachedMap:
         height, width = self.layout.size
         to = Rectangle(max(0, -rows), max(0, -columns), height - max(0, rows), width - max(0, columns))
         if to.top < to.bottom and to.left < to.right:
-            come_from = Rectangle(to.top + rows, to.left + columns, to.bottom + rows, to.right + columns)
-            self.cells(to)[...] = self.cells(come_from)  # numpy copies overlapping arrays first
+            origin = Rectangle(to.top + rows, to.left + columns, to.bottom + rows, to.right + columns)
+            self.cells(to)[...] = self.cells(origin)  # numpy copies overlapping arrays first
 
 
 class Scratch:
@@ -116,7 +116,7 @@ class Crop(NamedTuple):
     wanted: tuple[Rectangle, ...]
 
 
-class _Reach(NamedTuple):
+class _Propagation(NamedTuple):
     """How changes of one source propagate to one target.
 
     ``tops[r]`` is the first row of the target that changes if the source changes from row r on;
@@ -133,7 +133,7 @@ class _Reach(NamedTuple):
     graph: RegionGraph
 
 
-class LoadedWhole:
+class WholeSegment:
     """Nodes that are executed on whole maps only.
 
     Parameters
@@ -154,14 +154,14 @@ class LoadedWhole:
 
     def run_whole(self) -> None:
         """Compute all cells of all targets."""
-        held = [one.stored.ctypes.data for one in self.sources]
-        if self._bound is None or self._bound[0] != held:  # the input has a new address for each frame
+        addresses = [one.stored.ctypes.data for one in self.sources]
+        if self._bound is None or self._bound[0] != addresses:  # the input has a new address for each frame
             places = [[one.place() for one in maps] for maps in (self.sources, self.targets)]
-            self._bound = held, self.network.bind(*places)
+            self._bound = addresses, self.network.bind(*places)
         self._bound[1]()
 
 
-class LoadedSegment(LoadedWhole):
+class LoadedSegment(WholeSegment):
     """A segment that is executed on whole maps or on crops of them.
 
     Parameters
@@ -186,17 +186,17 @@ class LoadedSegment(LoadedWhole):
     ) -> None:
         super().__init__(segment, network, maps)
         self._scratch = scratch
-        self._reaches = [
-            reach
+        self._propagations = [
+            propagation
             for source in self.sources
             for number, target in enumerate(self.targets)
-            if (reach := _reach(segment.nodes, source, number, target)) is not None
+            if (propagation := _propagation(segment.nodes, source, number, target)) is not None
         ]
         pitches = {source.name: source.layout.pitch for source in self.sources}
         # A unit is a whole number of pixels and a multiple of the pitch of every map, inner maps included.
         # A pitch may be a fraction such as 3/2.
         units = [
-            [(one.graph.stride[axis] * pitches[one.source][axis]).numerator for one in self._reaches]
+            [(one.graph.stride[axis] * pitches[one.source][axis]).numerator for one in self._propagations]
             for axis in (0, 1)
         ]
         self.unit = math.lcm(*units[0]), math.lcm(*units[1])
@@ -204,11 +204,11 @@ class LoadedSegment(LoadedWhole):
             one.name: tuple(int(self.unit[axis] / one.layout.pitch[axis]) for axis in (0, 1))
             for one in (*self.sources, *self.targets)
         }
-        self.size = self._units_of_whole(0), self._units_of_whole(1)
+        self.size = self._units_of_map(0), self._units_of_map(1)
         self._output_sizes: dict[tuple[int, tuple[int, ...]], dict[str, int]] = {}
         self._tables = [self._crop_tables(number) for number in range(len(self.targets))]
 
-    def _units_of_whole(self, axis: int) -> int:
+    def _units_of_map(self, axis: int) -> int:
         return max(-(-one.layout.size[axis] // self._per_unit[one.name][axis]) for one in self.sources)
 
     def _crop_tables(self, number: int) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -222,24 +222,24 @@ class LoadedSegment(LoadedWhole):
         tops = [min(row // per[0], self.size[0] - 1) for row in range(height + 1)]
         lefts = [min(at // per[1], self.size[1] - 1) for at in range(width + 1)]
         bottoms, rights = [0] * (height + 1), [0] * (width + 1)
-        for reach in self._reaches:
-            if reach.target == number:
-                rows, columns = self._per_unit[reach.source]
+        for propagation in self._propagations:
+            if propagation.target == number:
+                rows, columns = self._per_unit[propagation.source]
                 for row in range(height):
-                    above = reach.graph.needed(Rectangle(row, 0, height, width))
-                    below = reach.graph.needed(Rectangle(0, 0, row + 1, width))
+                    above = propagation.graph.needed(Rectangle(row, 0, height, width))
+                    below = propagation.graph.needed(Rectangle(0, 0, row + 1, width))
                     tops[row] = min(tops[row], above.top // rows)
                     bottoms[row + 1] = max(bottoms[row + 1], -(-below.bottom // rows))
                 for at in range(width):
-                    before = reach.graph.needed(Rectangle(0, at, height, width))
-                    behind = reach.graph.needed(Rectangle(0, 0, height, at + 1))
+                    before = propagation.graph.needed(Rectangle(0, at, height, width))
+                    behind = propagation.graph.needed(Rectangle(0, 0, height, at + 1))
                     lefts[at] = min(lefts[at], before.left // columns)
                     rights[at + 1] = max(rights[at + 1], -(-behind.right // columns))
-        self._make_room(0, tops, bottoms)
-        self._make_room(1, lefts, rights)
+        self._enlarge_crops(0, tops, bottoms)
+        self._enlarge_crops(1, lefts, rights)
         return tops, lefts, bottoms, rights
 
-    def _make_room(self, axis: int, starts: list[int], stops: list[int]) -> None:
+    def _enlarge_crops(self, axis: int, starts: list[int], stops: list[int]) -> None:
         """Enlarge crops that are smaller than the window of a node."""
         for place in range(len(starts) - 1):
             start = starts[place]
@@ -268,7 +268,7 @@ class LoadedSegment(LoadedWhole):
         Pairs of the target's number and a rectangle of its cells.
         """
         found = []
-        for source, target, tops, lefts, bottoms, rights, graph in self._reaches:
+        for source, target, tops, lefts, bottoms, rights, graph in self._propagations:
             for top, left, bottom, right in changed[source]:
                 to = Rectangle(tops[top], lefts[left], bottoms[bottom], rights[right])
                 if to.top < to.bottom and to.left < to.right:
@@ -287,7 +287,7 @@ class LoadedSegment(LoadedWhole):
             return Crop(units, (wanted,))
         return Crop(units, tuple(wanted if one == target else _EMPTY for one in range(len(self.targets))))
 
-    def united(self, one: Crop, other: Crop) -> Crop:
+    def merged_crop(self, one: Crop, other: Crop) -> Crop:
         """The smallest crop that yields the wanted cells of both."""
         wanted = tuple(map(Rectangle.union, one.wanted, other.wanted))
         return Crop(one.units.union(other.units), wanted)
@@ -347,7 +347,9 @@ class LoadedSegment(LoadedWhole):
         return found
 
 
-def _reach(nodes: Sequence[Node], source: CachedMap, number: int, target: CachedMap) -> _Reach | None:
+def _propagation(
+    nodes: Sequence[Node], source: CachedMap, number: int, target: CachedMap
+) -> _Propagation | None:
     """Propagation from one source to one target while other sources do not change; None if there is none."""
     reached, path = {source.name}, list[Node]()
     for node in nodes:
@@ -372,7 +374,7 @@ def _reach(nodes: Sequence[Node], source: CachedMap, number: int, target: Cached
     for column in range(width + 1):
         lefts[column] = _first(graph.changed((Rectangle(0, column, height, width),)), 1, end_column)
         rights[column] = _stop(graph.changed((Rectangle(0, 0, height, column),)), 3)
-    return _Reach(source.name, number, tops, lefts, bottoms, rights, graph)
+    return _Propagation(source.name, number, tops, lefts, bottoms, rights, graph)
 
 
 def _first(found: Sequence[Rectangle], side: int, end: int) -> int:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from nearsight.common.inference.reuse_cost import (
     MARGIN,
-    PLANNED_MS,
+    PLANNING_MS,
     Costs,
     SegmentCost,
     fitted_cost,
@@ -32,8 +32,8 @@ from nearsight.common.inference.segment_execution import (
     CachedMap,
     Crop,
     LoadedSegment,
-    LoadedWhole,
     Scratch,
+    WholeSegment,
 )
 from nearsight.common.inference.segments import TAIL, Segments
 from nearsight.common.inference.tensors import Tensor
@@ -41,9 +41,9 @@ from nearsight.common.video.regions import Rectangle
 
 UNMOVED = (0, 0)
 """Offset between frames of a camera at rest."""
-_MOST_DIRTY = 0.9
+_MOST_CHANGED = 0.9
 """If more than this share of a map changed, all segments after it run whole."""
-_WEIGHT, _KEPT = 0.2, 0.98
+_WEIGHT, _DECAY = 0.2, 0.98
 """Weight of the newest measurement in a running mean; factor by which that mean decays per frame."""
 _SHORT_TAIL_BYTES = 8_000_000
 """Limit for a second copy of the tail's weights. Up to it a whole frame is one call, tail included."""
@@ -74,21 +74,21 @@ class SegmentReport(NamedTuple):
     saved_ms: float
 
 
-class _Step(NamedTuple):
+class _Action(NamedTuple):
     """Action for a segment: no crops (keep the maps), some crops, or a whole execution (None)."""
 
     crops: Sequence[Crop] | None
     expected_ms: float
 
 
-_WHOLE = _Step(None, math.inf)
+_WHOLE = _Action(None, math.inf)
 
 
 class SegmentedNetwork:
     """All segments of a network in memory, and the maps between them.
 
-    The maps of the first segments are kept for the next frame, as far as this pays. The other segments run as
-    one. Not thread-safe.
+    The maps of the first segments are kept for the next frame, as far as this saves time. The other segments
+    run as one. Not thread-safe.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class SegmentedNetwork:
     source : CachedMap
         The input.
     loaded : list of LoadedSegment
-    rests : list of LoadedWhole
+    rests : list of WholeSegment
         ``rests[i]`` executes all segments from number i on as one.
     """
 
@@ -127,7 +127,7 @@ class SegmentedNetwork:
         self.source = maps[segments.source]
         self.costs = costs
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
-        self.rests = [LoadedWhole(one, load(one.file), maps) for one in segments.rests]
+        self.rests = [WholeSegment(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
         self._tail = load(TAIL) if (folder / TAIL).is_file() else None
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
@@ -138,37 +138,37 @@ class SegmentedNetwork:
 
     def reset(self) -> None:
         """Discard the maps of the last frame."""
-        self._kept = 0
+        self._valid_segments = 0
         """Number of segments whose maps belong to the last frame."""
-        self._wanted = len(self.loaded)
+        self._usable_segments = len(self.loaded)
         """Number of segments whose maps the last frames could have used."""
-        self._more_ms = 0.0
+        self._excess_ms = 0.0
         """Excess of the CPU time of partial executions over the expected time, as a decaying mean."""
         self._answer: dict[str, Tensor] = {}
-        self._steps: list[_Step] = []
-        self._last_plan: tuple[object, list[_Step]] | None = None
+        self._last_actions: list[_Action] = []
+        self._last_plan: tuple[object, list[_Action]] | None = None
 
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None, offset: tuple[int, int]
     ) -> dict[str, Tensor]:
         """As `PartialNetwork.run`, for a frame in C order that was already checked."""
-        self.source.hold(frame)
+        self.source.use_memory(frame)
         if changed is None:
-            return self.execute([_WHOLE] * self._wanted, UNMOVED)
-        if _is_dirty(self.source, changed):
-            self._wanted = 0
+            return self.execute([_WHOLE] * self._usable_segments, UNMOVED)
+        if _is_mostly_changed(self.source, changed):
+            self._usable_segments = 0
             return self.execute((), UNMOVED)
         if offset == UNMOVED and not any(one.area for one in changed) and (answer := self.unchanged()):
             return answer
-        steps = self._planned(changed, offset)
-        self._wanted = len(steps)
-        in_part = len(steps) <= self._kept and any(step.crops is not None for step in steps)
-        steps[self._kept :] = [_WHOLE] * (len(steps) - self._kept)
-        expected_ms, began_s = self._sum_ms(steps), time.thread_time()
-        answer = self.execute(steps, offset)
+        actions = self._planned(changed, offset)
+        self._usable_segments = len(actions)
+        in_part = len(actions) <= self._valid_segments and any(action.crops is not None for action in actions)
+        actions[self._valid_segments :] = [_WHOLE] * (len(actions) - self._valid_segments)
+        expected_ms, began_s = self._sum_ms(actions), time.thread_time()
+        answer = self.execute(actions, offset)
         if in_part:
-            more_ms = 1e3 * (time.thread_time() - began_s) - expected_ms
-            self._more_ms += _WEIGHT * (more_ms - self._more_ms)
+            excess_ms = 1e3 * (time.thread_time() - began_s) - expected_ms
+            self._excess_ms += _WEIGHT * (excess_ms - self._excess_ms)
         return answer
 
     @property
@@ -186,9 +186,11 @@ class SegmentedNetwork:
             stride = math.lcm(stride[0], segment.unit[0]), math.lcm(stride[1], segment.unit[1])
         return stride
 
-    def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
-        """As `PartialNetwork.pays`."""
-        return bool(self._kept) and any(step.crops is not None for step in self._planned(changed, offset))
+    def would_reuse(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
+        """As `PartialNetwork.would_reuse`."""
+        return bool(self._valid_segments) and any(
+            action.crops is not None for action in self._planned(changed, offset)
+        )
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> float:
         """As `PartialNetwork.expected_ms`."""
@@ -199,92 +201,92 @@ class SegmentedNetwork:
         """Expected saving against a whole execution if this rectangle changed and nothing moved."""
         return self.whole_ms - self._sum_ms(self.plan([changed], UNMOVED))
 
-    def _sum_ms(self, steps: Sequence[_Step]) -> float:
+    def _sum_ms(self, actions: Sequence[_Action]) -> float:
         """Expected time of a plan, including the segments after it and the tail."""
-        behind_ms = self.costs.rests_ms[len(steps)] + self.costs.tail_ms if self.costs else 0.0
-        return sum(one.expected_ms for one in steps) + behind_ms
+        behind_ms = self.costs.rests_ms[len(actions)] + self.costs.tail_ms if self.costs else 0.0
+        return sum(one.expected_ms for one in actions) + behind_ms
 
-    def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
+    def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Action]:
         """As `plan`; the last plan is reused for the same changes."""
-        asked = tuple(changed), offset
-        if self._last_plan is None or self._last_plan[0] != asked:
-            self._last_plan = asked, self.plan(changed, offset)
+        key = tuple(changed), offset
+        if self._last_plan is None or self._last_plan[0] != key:
+            self._last_plan = key, self.plan(changed, offset)
         return list(self._last_plan[1])
 
-    def plan(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
+    def plan(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Action]:
         """Actions for the first segments; the others run as one. Empty if reuse does not pay."""
         if self.costs is None:
             return []
         regions = [one for given in changed if (one := given.intersection(self.source.whole)).area]
         found: dict[str, Sequence[Rectangle]] = {self.source.name: regions}
-        self._more_ms *= _KEPT
-        steps, spent_ms = list[_Step](), max(0.0, self._more_ms)
+        self._excess_ms *= _DECAY
+        actions, spent_ms = list[_Action](), max(0.0, self._excess_ms)
         best_ms, best = MARGIN * self.costs.rests_ms[0], 0
         for segment, cost, rest_ms in zip(
             self.loaded, self.costs.segments, self.costs.rests_ms[1:], strict=True
         ):
             if any(offset[axis] % segment.unit[axis] for axis in (0, 1)):
                 break
-            step = self._step(segment, cost, found, offset)
-            steps.append(step)
-            spent_ms += step.expected_ms + PLANNED_MS
+            action = self._choose_action(segment, cost, found, offset)
+            actions.append(action)
+            spent_ms += action.expected_ms + PLANNING_MS
             if spent_ms + rest_ms < best_ms:
-                best_ms, best = spent_ms + rest_ms, len(steps)
-            if spent_ms > best_ms or all(_is_dirty(one, found[one.name]) for one in segment.targets):
+                best_ms, best = spent_ms + rest_ms, len(actions)
+            if spent_ms > best_ms or all(_is_mostly_changed(one, found[one.name]) for one in segment.targets):
                 break
-        return steps[:best]
+        return actions[:best]
 
-    def _step(
+    def _choose_action(
         self,
         segment: LoadedSegment,
         cost: SegmentCost,
         found: dict[str, Sequence[Rectangle]],
         offset: tuple[int, int],
-    ) -> _Step:
+    ) -> _Action:
         """Choose the action for a segment, and add the changed cells of its targets to ``found``."""
         reached = segment.changed(found, offset)
         crops = []
         for number, target in enumerate(segment.targets):
-            changed = found[target.name] = _distinct([one for to, one in reached if to == number])
+            changed = found[target.name] = _without_contained([one for to, one in reached if to == number])
             crops += [segment.crop(number, one) for one in changed]
         crops = merged(crops, segment, cost, self._regions)
         expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
         if expected_ms >= MARGIN * cost.whole_ms:
-            return _Step(None, cost.whole_ms)
+            return _Action(None, cost.whole_ms)
         # All cells that a crop writes count as changed. So the next segment has no more rectangles than this
         # one.
         for number, target in enumerate(segment.targets):
             found[target.name] = [wanted for one in crops if (wanted := one.wanted[number]).area]
-        return _Step(crops, expected_ms)
+        return _Action(crops, expected_ms)
 
-    def execute(self, steps: Sequence[_Step], offset: tuple[int, int]) -> dict[str, Tensor]:
+    def execute(self, actions: Sequence[_Action], offset: tuple[int, int]) -> dict[str, Tensor]:
         """Execute a plan. Segments with crops need maps of the last frame."""
-        self._kept = 0  # until all maps belong to this frame
-        for segment, step in zip(self.loaded, steps, strict=False):
-            if step.crops is None:
+        self._valid_segments = 0  # until all maps belong to this frame
+        for segment, action in zip(self.loaded, actions, strict=False):
+            if action.crops is None:
                 segment.run_whole()
                 continue
             if offset != UNMOVED:
                 for target in segment.targets:
                     pitch = target.layout.pitch
                     target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
-            for crop in step.crops:
+            for crop in action.crops:
                 segment.run_crop(crop)
-        self._steps = [*steps, *[_WHOLE] * (len(self.loaded) - len(steps))]
-        if not steps and self._uncut is not None:
+        self._last_actions = [*actions, *[_WHOLE] * (len(self.loaded) - len(actions))]
+        if not actions and self._uncut is not None:
             self._answer = self._uncut.run_checked({self.source.name: self.source.stored})
         else:
-            if len(steps) < len(self.loaded):
-                self.rests[len(steps)].run_whole()
+            if len(actions) < len(self.loaded):
+                self.rests[len(actions)].run_whole()
             self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
-        self._kept = len(steps)
+        self._valid_segments = len(actions)
         for tensor in self._answer.values():
             tensor.flags.writeable = False
         return dict(self._answer)
 
     def unchanged(self) -> dict[str, Tensor]:
         """Outputs of a frame without changes: those of the last frame. Empty before the first one."""
-        self._steps = [_Step((), 0.0)] * len(self.loaded)
+        self._last_actions = [_Action((), 0.0)] * len(self.loaded)
         return dict(self._answer)
 
     def run_tail(self) -> dict[str, Tensor]:
@@ -310,16 +312,16 @@ class SegmentedNetwork:
     def explain(self) -> tuple[SegmentReport, ...]:
         """As `PartialNetwork.explain`. The last report describes the tail."""
         reports = []
-        for segment, step, cost in zip(
-            self.loaded, self._steps, self.costs.segments if self.costs else (), strict=False
+        for segment, action, cost in zip(
+            self.loaded, self._last_actions, self.costs.segments if self.costs else (), strict=False
         ):
             units = segment.size[0] * segment.size[1]
-            areas = [units] if step.crops is None else [one.units.area for one in step.crops]
-            done = "whole" if step.crops is None else "regions" if step.crops else "kept"
-            share, saved_ms = sum(areas) / units, max(0.0, cost.whole_ms - step.expected_ms)
+            areas = [units] if action.crops is None else [one.units.area for one in action.crops]
+            done = "whole" if action.crops is None else "regions" if action.crops else "kept"
+            share, saved_ms = sum(areas) / units, max(0.0, cost.whole_ms - action.expected_ms)
             reports.append(
                 SegmentReport(
-                    segment.targets[-1].name, done, len(step.crops or ()), share, cost.whole_ms, saved_ms
+                    segment.targets[-1].name, done, len(action.crops or ()), share, cost.whole_ms, saved_ms
                 )
             )
         if self._tail is not None and self.costs is not None and reports:
@@ -337,11 +339,11 @@ class SegmentedNetwork:
                 network.close()
 
 
-def _is_dirty(target: CachedMap, regions: Sequence[Rectangle]) -> bool:
-    return sum(one.area for one in regions) > _MOST_DIRTY * target.whole.area
+def _is_mostly_changed(target: CachedMap, regions: Sequence[Rectangle]) -> bool:
+    return sum(one.area for one in regions) > _MOST_CHANGED * target.whole.area
 
 
-def _distinct(regions: Sequence[Rectangle]) -> list[Rectangle]:
+def _without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
     """Remove rectangles that are contained in others."""
     if len(regions) < 2:
         return list(regions)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.inference.graph_regions import other_pads, read_regions
+from nearsight.common.inference.graph_regions import read_regions, transposed_pads
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.propagation import Node, Window
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import onnx
 
 TAIL = "tail.onnx"
-_BLOCKED_DOMAIN, _UNBLOCKS = "com.microsoft.nchwc", "ReorderOutput"
+_BLOCKED_DOMAIN, _UNBLOCKING = "com.microsoft.nchwc", "ReorderOutput"
 _MOST_ALIVE = 4
 """Maximum number of maps that are alive at a cut."""
 _PROBE_CHANNELS = 64
@@ -221,11 +221,11 @@ class OptimisedGraph:
         self.layouts = {self.source: self._layout(self.source, sample)}
         self.ended_by = ", ".join(self._regions.ended_by)
         self._outputs = [one.name for one in graph.output]
-        nodes, self._constant = self._divided(self._needed(graph.node))
+        nodes, self._constant = self._split_constants(self._needed(graph.node))
         self._body = [node for node in nodes if all(name in maps for name in node.output if name)]
         self._tail = [node for node in nodes if any(name not in maps for name in node.output if name)]
         body = {self.source, *(name for node in self._body for name in node.output)}
-        self._tail_sources = self._read(self._tail, body)
+        self._tail_sources = self._tensors_read(self._tail, body)
         self.cuts = self._find_cuts()
         if not self.cuts:
             raise InvalidArgument(f"no map can be reused after {self.ended_by}")
@@ -246,7 +246,7 @@ class OptimisedGraph:
             self._part(f"segment-{number:03}.onnx", start, stop)
             for number, (start, stop) in enumerate(zip(starts, positions, strict=True))
         ]
-        wholes = [
+        rest_segments = [
             self._part(f"rest-{number:03}.onnx", start, positions[-1], fixed=True)
             for number, start in enumerate(starts[:rests])
         ]
@@ -256,14 +256,20 @@ class OptimisedGraph:
             self._write(TAIL, self._tail, self._tail_sources, ends, fixed=True)
         used = {name for one in segments for name in (*one.sources, *one.targets)}
         layouts = {name: layout for name, layout in self.layouts.items() if name in used}
-        read = {name for node in self._completed(self._tail) for name in node.input}
+        read = {name for node in self._with_constants(self._tail) for name in node.input}
         tail_bytes = sum(
             math.prod(one.dims) * self._onnx.helper.tensor_dtype_to_np_dtype(one.data_type).itemsize
             for one in self._model.graph.initializer
             if one.name in read
         )
         return Segments(
-            self.source, layouts, tuple(segments), tuple(wholes), self._tail_sources, outputs, tail_bytes
+            self.source,
+            layouts,
+            tuple(segments),
+            tuple(rest_segments),
+            self._tail_sources,
+            outputs,
+            tail_bytes,
         )
 
     def _part(self, file: str, start: int, stop: int, *, fixed: bool = False) -> Segment:
@@ -272,11 +278,11 @@ class OptimisedGraph:
         before = {self.source, *(name for node in self._body[:start] for name in node.output)}
         made = {name for node in nodes for name in node.output}
         alive = next(cut.alive for cut in self.cuts if cut.position == stop)
-        sources, targets = self._read(nodes, before), tuple(name for name in alive if name in made)
+        sources, targets = self._tensors_read(nodes, before), tuple(name for name in alive if name in made)
         self._write(file, nodes, sources, targets, fixed=fixed)
         return Segment(file, sources, targets, () if fixed else self._geometry(sources, targets))
 
-    def _read(self, nodes: Iterable[onnx.NodeProto], among: Iterable[str]) -> tuple[str, ...]:
+    def _tensors_read(self, nodes: Iterable[onnx.NodeProto], among: Iterable[str]) -> tuple[str, ...]:
         """Tensors among ``among`` that the nodes read, without duplicates."""
         known = set(among)
         return tuple(dict.fromkeys(name for node in nodes for name in node.input if name in known))
@@ -290,7 +296,9 @@ class OptimisedGraph:
                 found.append(node)
         return found[::-1]
 
-    def _divided(self, nodes: Sequence[onnx.NodeProto]) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+    def _split_constants(
+        self, nodes: Sequence[onnx.NodeProto]
+    ) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
         """Split into nodes that depend on the input, and nodes that compute constants, such as weights."""
         known, parts = {"", *self._weights}, (list[Any](), list[Any]())
         for node in nodes:
@@ -299,7 +307,7 @@ class OptimisedGraph:
             known.update(node.output if constant else ())
         return parts
 
-    def _completed(
+    def _with_constants(
         self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str] = ()
     ) -> list[onnx.NodeProto]:
         """Prepend the nodes that compute the constants which these nodes read."""
@@ -324,7 +332,7 @@ class OptimisedGraph:
         """Determine layouts: shapes from one execution, blocked layout from the operators that produce it."""
         blocked = set[str]()
         for node in self._body:
-            if node.domain == _BLOCKED_DOMAIN and node.op_type == _UNBLOCKS:
+            if node.domain == _BLOCKED_DOMAIN and node.op_type == _UNBLOCKING:
                 continue
             if node.domain == _BLOCKED_DOMAIN or blocked.intersection(node.input):
                 blocked.update(node.output)
@@ -370,7 +378,7 @@ class OptimisedGraph:
     ) -> None:
         """Write nodes as a network. With fixed sizes the library plans its memory better."""
         helper, graph = self._onnx.helper, self._model.graph
-        nodes = self._completed(nodes, targets)  # an output may be a constant
+        nodes = self._with_constants(nodes, targets)  # an output may be a constant
         used = {name for node in nodes for name in node.input} | {*targets}
         ends: dict[str, onnx.ValueInfoProto] = {one.name: one for one in graph.output} if fixed else {}
 
@@ -389,7 +397,7 @@ class OptimisedGraph:
             return declared(name) if fixed else self._onnx.ValueInfoProto(name=name)
 
         made = helper.make_graph(
-            [node if fixed else self._padded(node) for node in nodes],
+            [node if fixed else self._with_explicit_pads(node) for node in nodes],
             file,
             [declared(name) for name in sources],
             [made_here(name) for name in targets],
@@ -400,7 +408,7 @@ class OptimisedGraph:
         )
         self._onnx.save(model, str(self._folder / file))
 
-    def _padded(self, node: onnx.NodeProto) -> onnx.NodeProto:
+    def _with_explicit_pads(self, node: onnx.NodeProto) -> onnx.NodeProto:
         """Replace automatic padding by numbers: "SAME" depends on the size, which differs for a crop."""
         automatic = [
             one
@@ -416,7 +424,7 @@ class OptimisedGraph:
         pads: Sequence[int] = window.pads
         if window.spread:
             more = next((one.ints for one in node.attribute if one.name == "output_padding"), (0, 0))
-            pads = other_pads(window.kernel, window.dilation, pads, more)
+            pads = transposed_pads(window.kernel, window.dilation, pads, more)
         copy = self._onnx.NodeProto()
         copy.CopyFrom(node)
         kept = [one for one in node.attribute if one.name not in ("auto_pad", "pads", "output_shape")]

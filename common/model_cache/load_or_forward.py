@@ -35,9 +35,9 @@ class Answerer(Enum):
 class ExpectedTimes:
     """Expected times at the arrival of a request."""
 
-    loads_ms: float
+    earlier_loads_ms: float
     """Time until the loader is free."""
-    load_left_ms: float
+    remaining_load_ms: float
     """Remaining duration of the load that the request would wait for."""
     forward_ms: float
     """Time until the next tier's answer; ``inf`` if there is no next tier."""
@@ -59,7 +59,7 @@ def soonest(decision: Load | Wait, costs: ModelCosts | None, times: ExpectedTime
     here_ms = math.inf
     if costs is not None:
         until_resident_ms = (
-            times.load_left_ms if isinstance(decision, Wait) else times.loads_ms + costs.load_ms
+            times.remaining_load_ms if isinstance(decision, Wait) else times.earlier_loads_ms + costs.load_ms
         )
         here_ms = until_resident_ms + costs.execution_ms
     if times.stand_in_ms < min(here_ms, times.forward_ms):

@@ -70,7 +70,7 @@ class VideoSettings:
     """Maximum number of rectangles that cover the blocks that did not match."""
     margin: float = 0.0
     """The frame is larger than the network's window by this share of its sides, so that the window can follow
-    the picture, if searching for motion pays. 0: the window is the whole frame."""
+    the picture, if searching for motion saves time. 0: the window is the whole frame."""
     check_every: int = 5
     """Of this many expiring frames, one is executed with and without reuse to measure deviations; 0: none."""
     most_deviation: float = 0.2
@@ -370,7 +370,7 @@ class VideoSession:
     def _reuse(self, photo: Frame, found: _Found) -> dict[str, Tensor] | None:
         """Outputs with reuse of cached maps; None if reuse would save no time."""
         offset, changed = found.match.offset, found.changed
-        if not found.kept.any() or (found.is_other and not self.network.pays(changed, offset)):
+        if not found.kept.any() or (found.is_other and not self.network.would_reuse(changed, offset)):
             return None
         given = self._reference.update(photo, offset, changed)
         if not found.is_other and (answer := self.network.unchanged()):
@@ -398,7 +398,7 @@ class VideoSession:
         elif found and why != EXPIRED and (found.is_other or self.network.why_whole):
             if not why:
                 self._back_off.reused(self._difference, took_ms)
-            elif why == DEAR and self.network.pays(found.changed, found.match.offset):
+            elif why == DEAR and self.network.would_reuse(found.changed, found.match.offset):
                 self._back_off.try_next()  # no maps were cached for this frame; now they are
             else:
                 self._back_off.in_vain(self._difference, took_ms - network_ms, network_ms)

@@ -329,7 +329,7 @@ class EdgeNetworks:
     def _load_in_background(self, found: Absent | NearsightError) -> None:
         """Load a network for later requests, if possible."""
         if isinstance(found, Absent):
-            self.memory.load_behind(found)
+            self.memory.load_in_background(found)
 
     def _is_worth_it(self, name: str) -> bool:
         if self._worth_it is None or name in self._worth_it or self.memory.is_resident(name):
@@ -365,7 +365,7 @@ class EdgeNetworks:
         if isinstance(found, Lease):
             found.release()
         else:
-            self.memory.load_behind(found)
+            self.memory.load_in_background(found)
 
     def _used_by_cloud(self, name: str) -> None:
         """Download a network with which the cloud answered, or list the cloud's networks if it is unknown."""
@@ -416,7 +416,7 @@ class EdgeNetworks:
 def _answerer(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) -> Answerer:
     """Decide who answers a request whose network is not in memory, or cannot be loaded now."""
     if isinstance(found, Absent):
-        now = ExpectedTimes(found.loads_ms, found.load_left_ms, forward_ms, stand_in_ms)
+        now = ExpectedTimes(found.earlier_loads_ms, found.remaining_load_ms, forward_ms, stand_in_ms)
         return soonest(found.decision, found.costs, now)
     if stand_in_ms < forward_ms:
         return Answerer.STAND_IN

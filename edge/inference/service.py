@@ -65,7 +65,7 @@ class EdgeInferenceService(InferenceService):
                 return self._executed(found, request, context)
         if isinstance(found, Absent):
             return here_or_forwarded(
-                self._memory.when_there(found, lambda lease: self._executed(lease, request, context)),
+                self._memory.when_loaded(found, lambda lease: self._executed(lease, request, context)),
                 found,
                 lambda: self._forward(request, context),
             )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nearsight.common.errors import CorruptStore, NotFound, Unavailable
-from nearsight.common.inference import measurement, proving
+from nearsight.common.inference import measurement, measurement_queue
 from support.network_memory import Place, use
 from support.networks import add_network, adder_network, endless_network, lease_of
 from support.waiting import LONG_S, wait_until
@@ -76,7 +76,7 @@ def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_s
     def measure_in_short_time(*network: Any, **options: Any) -> Any:
         return measurement.measure(*network, **{**options, "within_s": 0.3})
 
-    monkeypatch.setattr(proving, "measure", measure_in_short_time)
+    monkeypatch.setattr(measurement_queue, "measure", measure_in_short_time)
     add_network(place.repository, "evil", endless_network(place.folder / "evil.onnx", rounds=10**12), ())
     place.add("other")
     memory = place.memory()
@@ -100,6 +100,6 @@ def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(
         memory.request("hangs")
     assert (memory.state.counts.failed_loads, memory.state.used_bytes) == (1, 0)
     gate.set()
-    assert memory._networks is not None
-    memory._networks._limit_s = LONG_S
+    assert memory._network_loader is not None
+    memory._network_loader._limit_s = LONG_S
     assert use(memory, "other") == 2.0

@@ -75,7 +75,7 @@ def assert_reuses_as_the_whole_network(
     plain = runtime.load(path, "plain")
     segmented = partial._segmented
     assert segmented is not None, partial.why_whole
-    segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
+    segmented.costs = Costs.preferring_crops(len(segmented.loaded))
     rng = np.random.default_rng(8)
     dtype = partial.input.dtype
     frame = pixels(rng, (SIDE, SIDE), dtype)

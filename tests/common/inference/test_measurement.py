@@ -12,7 +12,7 @@ from nearsight.common.inference.measurement import (
     Measurement,
     measure,
     measurement_from_dict,
-    run_apart,
+    run_measuring_process,
 )
 from support.networks import colour_network, endless_network
 from support.waiting import LONG_S
@@ -56,9 +56,9 @@ def test_a_network_that_hangs_is_refused(tmp_path: Path) -> None:
 
 def test_a_network_that_crashes_the_runtime_is_refused() -> None:
     with pytest.raises(CorruptStore, match=r"evil crashed the process that measured it: SIGABRT"):
-        run_apart([sys.executable, "-c", "import os; os.abort()"], "evil", LONG_S)
+        run_measuring_process([sys.executable, "-c", "import os; os.abort()"], "evil", LONG_S)
     with pytest.raises(CorruptStore, match=r"exit status 1: .*MemoryError"):
-        run_apart([sys.executable, "-c", "raise MemoryError"], "evil", LONG_S)
+        run_measuring_process([sys.executable, "-c", "raise MemoryError"], "evil", LONG_S)
 
 
 def test_a_file_that_is_not_a_network_is_refused(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_file_that_is_not_a_network_is_refused(tmp_path: Path) -> None:
 
 def test_a_measurement_without_a_process_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be measured"):
-        run_apart([str(tmp_path / "none")], "any", 1)
+        run_measuring_process([str(tmp_path / "none")], "any", 1)
 
 
 @pytest.mark.parametrize("damaged", [None, {}, {"memory_bytes": 1}, []])

@@ -124,8 +124,8 @@ def test_a_network_serves_until_the_load_that_needs_its_memory_begins(
     assert use(memory, "two") == 2.0
     absent = memory.request("four")
     assert isinstance(absent, Absent)
-    assert absent.load_left_ms == 5.0  # its own load; of the load of three, the remaining time
-    assert 0.0 <= absent.loads_ms <= 5.0
+    assert absent.remaining_load_ms == 5.0  # its own load; of the load of three, the remaining time
+    assert 0.0 <= absent.earlier_loads_ms <= 5.0
     gate.set()
     for one in (*waiting, absent.lease):
         one.result(LONG_S).release()
@@ -175,7 +175,7 @@ def test_a_lease_reports_how_long_its_request_waited(place: Place, gate: threadi
     gate.clear()
     absent = memory.request("one")
     assert isinstance(absent, Absent)
-    waited = memory.when_there(absent, lambda lease: lease.waited_ms)
+    waited = memory.when_loaded(absent, lambda lease: lease.waited_ms)
     gate.set()
     assert waited.result(LONG_S) > 0
     found = memory.request("one")
@@ -308,7 +308,7 @@ def test_jobs_of_waiting_requests_run_with_the_network_and_return_their_errors(
     for job in jobs:
         absent = memory.request("one")
         assert isinstance(absent, Absent)
-        results.append(memory.when_there(absent, job))
+        results.append(memory.when_loaded(absent, job))
     gate.set()
     assert results[0].result(LONG_S) == 2.0
     with pytest.raises(NearsightError, match="expected float32"):

@@ -45,7 +45,7 @@ def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
     network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
     segmented = network._segmented
     assert segmented is not None, network.why_whole
-    segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
+    segmented.costs = Costs.preferring_crops(len(segmented.loaded))
     yield network
     network.close()
 
@@ -102,7 +102,7 @@ def test_a_small_change_executes_a_small_part_and_no_change_executes_nothing(par
     frame = noise(0)
     partial.run(frame)
     patch = Rectangle(0, 0, 8, 8)
-    assert partial.pays([patch])
+    assert partial.would_reuse([patch])
     partial.run(frame, [patch])
     first = partial.explain()[0]
     assert first.done == "regions"
@@ -184,7 +184,7 @@ def test_a_network_without_spatial_reuse_runs_whole_and_gives_the_reason(
     path = convolutional_network(tmp_path / "mean.onnx", spatial=False)
     network = PartialNetwork(runtime, path, "mean", tmp_path / "segments")
     assert network.why_whole
-    assert not network.pays([Rectangle(0, 0, 4, 4)])
+    assert not network.would_reuse([Rectangle(0, 0, 4, 4)])
     assert network.run(noise(0), [Rectangle(0, 0, 4, 4)])["logits"].shape == (1, 3)
     assert network.explain() == ()
     network.close()

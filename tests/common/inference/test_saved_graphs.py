@@ -9,7 +9,7 @@ import pytest
 from nearsight.common.errors import CorruptStore
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.runtime import Runtime
-from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, prepare
+from nearsight.common.inference.saved_graphs import SavedGraphs, prepare, temporary_folder
 from support.networks import adder_network, colour_network, endless_network
 
 
@@ -80,4 +80,4 @@ def test_unfinished_files_of_an_aborted_measurement_are_removed(tmp_path: Path) 
     path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
     with pytest.raises(CorruptStore, match="exceeded the time limit"):
         measure(path, "endless", within_s=1.5, prepared=tmp_path / "prepared")
-    assert not being_prepared(tmp_path / "prepared").exists()
+    assert not temporary_folder(tmp_path / "prepared").exists()

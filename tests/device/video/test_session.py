@@ -50,7 +50,7 @@ class Mirror(PartialNetwork):
     def whole_ms(self) -> float:
         return self.whole_times_ms
 
-    def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
+    def would_reuse(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
         self.asked.append(changed)
         return sum(one.area for one in changed) <= (1 - self.pays_from) * SIDE**2
 
@@ -63,7 +63,7 @@ class Mirror(PartialNetwork):
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = (0, 0)
     ) -> dict[str, Tensor]:
-        if changed is None or not self.pays(changed, offset):
+        if changed is None or not self.would_reuse(changed, offset):
             self._held = frame.copy()
             self._share = 1.0
         else:

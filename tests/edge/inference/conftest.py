@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.inference import proving
+from nearsight.common.inference import measurement_queue
 from nearsight.common.inference.measurement import Cycle, Measurement
 from support.networks import runtime_version
 
@@ -14,4 +14,4 @@ def _measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(path: Path, name: str, **limits: object) -> tuple[Measurement, list[Cycle]]:
         return Measurement(path.stat().st_size + 10_000, 5.0, 1.0, 0.5, runtime_version()), []
 
-    monkeypatch.setattr(proving, "measure", measure)
+    monkeypatch.setattr(measurement_queue, "measure", measure)

@@ -20,11 +20,11 @@ from nearsight.common.logging import get_logger
 
 _RETRY_S = 30.0
 
-Proven = Callable[[Manifest | NearsightError], None]
+OnMeasured = Callable[[Manifest | NearsightError], None]
 """Callback that receives the manifest with its measurement, or the error."""
 
 
-class NetworkProver:
+class MeasurementQueue:
     """Measures networks one after the other, and stores which networks cannot be loaded. Thread-safe.
 
     Parameters
@@ -43,7 +43,7 @@ class NetworkProver:
         self._clock = clock
         self._log = get_logger("models")
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Proven]] = {}
+        self._waiting: dict[str, list[OnMeasured]] = {}
         self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
         """By name: the manifest of the failed file, the end of the retry interval [s], and the error."""
         self._worker = BackgroundWorker(clock, "nearsight-measure")
@@ -55,10 +55,10 @@ class NetworkProver:
     def stop(self, error: NearsightError, grace_s: float) -> None:
         """Pass this error to all waiting callbacks, and stop the background thread."""
         with self._lock:
-            waiting = [proven for many in self._waiting.values() for proven in many]
+            waiting = [callback for callbacks in self._waiting.values() for callback in callbacks]
             self._waiting.clear()
-        for proven in waiting:
-            proven(error)
+        for callback in waiting:
+            callback(error)
         self._worker.stop(grace_s)
 
     @property
@@ -67,14 +67,14 @@ class NetworkProver:
         with self._lock:
             return tuple(self._waiting)
 
-    def prove(self, manifest: Manifest, proven: Proven) -> None:
-        """Measure a network in the background, then call ``proven`` on the background thread.
+    def submit(self, manifest: Manifest, on_measured: OnMeasured) -> None:
+        """Measure a network in the background, then call ``on_measured`` on the background thread.
 
         Calls for a network that is already queued or being measured share one measurement.
         """
         with self._lock:
             first = manifest.name not in self._waiting
-            self._waiting.setdefault(manifest.name, []).append(proven)
+            self._waiting.setdefault(manifest.name, []).append(on_measured)
         if first:
             self._worker.submit(lambda: self._measure(manifest))
 
@@ -129,5 +129,5 @@ class NetworkProver:
             outcome = error
         with self._lock:
             waiting = self._waiting.pop(manifest.name, [])
-        for proven in waiting:
-            proven(outcome)
+        for callback in waiting:
+            callback(outcome)
