@@ -95,8 +95,8 @@ def diamond(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
     best, errors = _at_start(candidates)
     moving = np.arange(candidates.count)
     for _ in range(_LARGE_STEPS):
-        moving = _moved(candidates, best, errors, moving, _LARGE_DIAMOND)
-    _moved(candidates, best, errors, np.arange(candidates.count), _SMALL_DIAMOND)
+        moving = _move_to_best(candidates, best, errors, moving, _LARGE_DIAMOND)
+    _move_to_best(candidates, best, errors, np.arange(candidates.count), _SMALL_DIAMOND)
     return best, errors
 
 
@@ -104,7 +104,7 @@ def three_step(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
     """Three step search: steps of 4, 2 and 1 px to the best of eight points around. Source: Barjatya."""
     best, errors = _at_start(candidates)
     for size in (4, 2, 1):
-        _moved(candidates, best, errors, np.arange(candidates.count), size * _SQUARE)
+        _move_to_best(candidates, best, errors, np.arange(candidates.count), size * _SQUARE)
     return best, errors
 
 
@@ -126,7 +126,7 @@ def _at_start(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
     return best, candidates.errors(np.arange(candidates.count), best[:, None])[:, 0]
 
 
-def _moved(
+def _move_to_best(
     candidates: Candidates,
     best: Offsets,
     errors: NDArray[np.float32],
@@ -186,7 +186,7 @@ class SearchMatcher:
         follow: bool = True,
     ) -> None:
         if min(block_px, skip) < 1:
-            raise InvalidArgument(f"blocks and skips are at least 1, got {block_px} and {skip}")
+            raise InvalidArgument(f"block and skip must be at least 1, got {block_px} and {skip}")
         self._search = search
         self._block_px = block_px
         self._threshold_db = threshold_db
@@ -240,7 +240,7 @@ class HistogramMatcher:
 
     def __init__(self, block_px: int = 10, limit: float = 0.05, bins: int = 16) -> None:
         if bins < 1 or 256 % bins:
-            raise InvalidArgument(f"bins divide 256, got {bins}")
+            raise InvalidArgument(f"the number of bins must divide 256, got {bins}")
         self._block_px = block_px
         self._limit = limit
         self._bins = bins

@@ -37,7 +37,7 @@ class Reference(ABC):
 
     def restart(self, frame: Frame) -> Frame:
         """Start again with a frame that is computed completely; returns the network's input."""
-        self._pixels = _copied(frame, self._pixels)
+        self._pixels = _copy_into(frame, self._pixels)
         return self._pixels
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Composite(Reference):
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
         """See `Reference`. Copies the frame inside `changed`, and where the shift leaves no pixels."""
-        pixels = _known(self._pixels, frame)
+        pixels = _checked(self._pixels, frame)
         if offset != (0, 0):
             here, there = overlap(frame.shape, offset)
             shifted = frame.copy()
@@ -86,11 +86,11 @@ class LastFrame(Reference):
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:  # noqa: ARG002
         """See `Reference`. The network's input is the frame itself."""
-        _known(self._pixels, frame)
+        _checked(self._pixels, frame)
         return self.restart(frame)
 
 
-def _copied(frame: Frame, into: Frame | None) -> Frame:
+def _copy_into(frame: Frame, into: Frame | None) -> Frame:
     """Copy into existing memory if the size matches, since allocating pages takes longer than the copy."""
     if into is None or into.shape != frame.shape:
         return frame.copy()
@@ -98,8 +98,10 @@ def _copied(frame: Frame, into: Frame | None) -> Frame:
     return into
 
 
-def _known(pixels: Frame | None, frame: Frame) -> Frame:
+def _checked(pixels: Frame | None, frame: Frame) -> Frame:
     if pixels is None or pixels.shape != frame.shape:
-        held = "no frame" if pixels is None else f"one of {pixels.shape}"
-        raise InvalidArgument(f"a frame of {frame.shape} cannot follow {held}")
+        previous = "none" if pixels is None else f"one of {pixels.shape}"
+        raise InvalidArgument(
+            f"a frame of {frame.shape} requires a previous frame of this shape, got {previous}"
+        )
     return pixels

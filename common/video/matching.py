@@ -83,7 +83,7 @@ class Blocks:
 
     def __init__(self, height: int, width: int, block_px: int) -> None:
         if min(height, width, block_px) < 1:
-            raise InvalidArgument(f"no blocks of {block_px} px in a frame of {height} x {width}")
+            raise InvalidArgument(f"a frame of {height} x {width} has no blocks of {block_px} px")
         self.height = height
         self.width = width
         self.block_px = block_px
@@ -111,10 +111,11 @@ class Blocks:
             If frame and reference are not (H, W, 3) uint8 of the same size.
         """
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-            raise InvalidArgument(f"a frame is (H, W, 3) of uint8, got {frame.shape} of {frame.dtype}")
+            raise InvalidArgument(f"a frame must be (H, W, 3) uint8, got {frame.shape} {frame.dtype}")
         if reference.shape != frame.shape or reference.dtype != np.uint8:
             raise InvalidArgument(
-                f"a frame of {frame.shape} has no match in {reference.shape} of {reference.dtype}"
+                f"frame {frame.shape} and reference {reference.shape} {reference.dtype} "
+                "must be uint8 of the same shape"
             )
         height, width, _ = frame.shape
         return (
@@ -134,7 +135,7 @@ class Blocks:
             min(blocks.right * self.block_px, self.width),
         )
 
-    def meeting(self, regions: Iterable[Rectangle]) -> NDArray[np.bool_]:
+    def intersecting(self, regions: Iterable[Rectangle]) -> NDArray[np.bool_]:
         """(R, C): blocks that share a pixel with one of these rectangles [pixels]."""
         found, px = np.zeros((self.rows, self.columns), np.bool_), self.block_px
         for top, left, bottom, right in regions:
@@ -205,7 +206,7 @@ class ShiftMatcher:
         May be replaced between frames.
     stride
         Offsets are multiples of it: the network's cumulative stride, or 1.
-    gives_up
+    backs_off
         Search less often while searches do not find a better offset than 0.
 
     Raises
@@ -220,10 +221,10 @@ class ShiftMatcher:
         threshold_db: float | NDArray[np.floating] = 20.0,
         stride: int = 1,
         *,
-        gives_up: bool = False,
+        backs_off: bool = False,
     ) -> None:
         if min(block_px, stride) < 1:
-            raise InvalidArgument(f"blocks and strides have at least 1 px, got {block_px} and {stride}")
+            raise InvalidArgument(f"block and stride must be at least 1 px, got {block_px} and {stride}")
         self.threshold_db = threshold_db
         self.searches = True
         """Whether offsets other than 0 are tried; may be changed between frames."""
@@ -231,7 +232,7 @@ class ShiftMatcher:
         self._stride = stride
         self._blocks: Blocks | None = None
         self._last: Offset = (0, 0)
-        self._most_unsearched = _MOST_UNSEARCHED if gives_up else 0
+        self._most_unsearched = _MOST_UNSEARCHED if backs_off else 0
         self._pause = self._unsearched = 0
 
     def match(self, frame: Frame, reference: Frame) -> Match:
@@ -240,23 +241,23 @@ class ShiftMatcher:
         limits = blocks.limits(self.threshold_db)
         best = Match((0, 0), blocks.squared_errors(frame, reference) < limits)
         count = np.count_nonzero(best.matched)
-        if self.searches and count < SETTLED * best.matched.size and not self._waits():
-            for offset in self._worth_trying(frame, reference):
+        if self.searches and count < SETTLED * best.matched.size and not self._skips_search():
+            for offset in self._candidates(frame, reference):
                 matched = blocks.squared_errors(frame, reference, offset) < limits
                 if (found := np.count_nonzero(matched)) > count:
                     best, count = Match(offset, matched), found
-            in_vain = best.offset == (0, 0)
-            self._pause = min(2 * self._pause + 1, self._most_unsearched) if in_vain else 0
+            failed = best.offset == (0, 0)
+            self._pause = min(2 * self._pause + 1, self._most_unsearched) if failed else 0
             self._unsearched = self._pause
         self._last = best.offset
         return best
 
-    def _waits(self) -> bool:
+    def _skips_search(self) -> bool:
         """Whether the search is skipped for this frame, since earlier searches found nothing."""
         self._unsearched -= 1
         return self._unsearched >= 0
 
-    def _worth_trying(self, frame: Frame, reference: Frame) -> Iterable[Offset]:
+    def _candidates(self, frame: Frame, reference: Frame) -> Iterable[Offset]:
         """Shifts near the correlated motion and near the last frame's, best first by a partial comparison."""
         precision_px = min(self._stride // 2, _COARSEST_PX)
         near = {*self._near(_motion(frame, reference, precision_px)), *self._near(self._last)} - {(0, 0)}

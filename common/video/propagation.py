@@ -196,8 +196,8 @@ class RegionGraph:
         return Rectangle(rows[0], columns[0], rows[1], columns[1])
 
     def _border(self, offset: Pair) -> tuple[Rectangle, ...]:
-        top, bottom = self._rows.kept(offset[0])
-        left, right = self._columns.kept(offset[1])
+        top, bottom = self._rows.unpadded(offset[0])
+        left, right = self._columns.unpadded(offset[1])
         if top >= bottom or left >= right:
             return (self._target,)
         whole = self._target
@@ -229,14 +229,14 @@ class _AxisTables:
         cells = np.arange(size[axis] + 1)
         lines = {source: _Line(size[axis], cells, cells, (0, size[axis]), Fraction(1))}
         for node in path:
-            lines[node.output] = _behind(node, [lines[name] for name in node.inputs], axis)
+            lines[node.output] = _output_line(node, [lines[name] for name in node.inputs], axis)
         last = lines[target]
         self.sizes = {name: line.size for name, line in lines.items()}
         self.stride = math.lcm(*(line.pitch.numerator for line in lines.values()))
         self.reduction = last.pitch
         self._first, self._stop = last.first.tolist(), last.stop.tolist()
         self._inner = last.inner
-        self._low, self._high = _reading(path, source, target, self.sizes, axis)
+        self._low, self._high = _read_ranges(path, source, target, self.sizes, axis)
 
     def touched(self, start: int, stop: int) -> Pair:
         """Cells of the target that change if these cells of the source change."""
@@ -246,11 +246,11 @@ class _AxisTables:
         """Cells of the source that these cells of the target depend on."""
         return self._low[start], self._high[stop]
 
-    def kept(self, offset: int) -> Pair:
+    def unpadded(self, offset: int) -> Pair:
         """Cells of the target that do not depend on padding, neither here nor at the offset."""
         if offset % self.stride:
             raise InvalidArgument(
-                f"an offset of {offset} cells is no multiple of the stride {self.stride}",
+                f"an offset of {offset} cells is not a multiple of the stride {self.stride}",
                 advice="use offsets that are multiples of RegionGraph.stride",
             )
         start, stop = self._inner
@@ -272,10 +272,10 @@ def _path(nodes: Sequence[Node], source: str, target: str) -> list[Node]:
     return path[::-1]
 
 
-def _behind(node: Node, lines: Sequence[_Line], axis: int) -> _Line:
+def _output_line(node: Node, lines: Sequence[_Line], axis: int) -> _Line:
     """Dependency of an operator's output on the source along one axis, given that of its inputs."""
     if len({(line.size, line.pitch) for line in lines}) > 1:
-        raise InvalidArgument(f"maps of different sizes or strides meet in {node.output!r}")
+        raise InvalidArgument(f"{node.output!r} combines maps of different sizes or strides")
     operator, one = node.operator, lines[0]
     size = operator.size(axis, one.size)
     first, stop = operator.touched(
@@ -293,7 +293,7 @@ def _behind(node: Node, lines: Sequence[_Line], axis: int) -> _Line:
     )
 
 
-def _reading(
+def _read_ranges(
     path: Sequence[Node], source: str, target: str, sizes: Mapping[str, int], axis: int
 ) -> tuple[list[int], list[int]]:
     """Per target cell i: first source cell read by cells from i on; end of those read by cells before i."""

@@ -79,7 +79,7 @@ def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
     rows, found = _lines(mask), list[Rectangle]()
     while (box := _largest(rows)).area:
         found.append(box)
-        kept = ~_span(box.left, box.right)
+        kept = ~_bits(box.left, box.right)
         rows[box.top : box.bottom] = [bits & kept for bits in rows[box.top : box.bottom]]
     return tuple(found)
 
@@ -108,9 +108,9 @@ def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
         If `most` is below 1.
     """
     if most < 1:
-        raise InvalidArgument(f"at least one rectangle covers a map, got {most}")
+        raise InvalidArgument(f"the number of rectangles must be at least 1, got {most}")
     grid = _Grid(_lines(mask), _lines(mask.T))
-    whole = grid.tight(Rectangle(0, 0, *mask.shape))
+    whole = grid.bounding_box(Rectangle(0, 0, *mask.shape))
     boxes, ends = ([whole] if whole.area else []), list[Rectangle]()
     while boxes and len(boxes) + len(ends) < most:
         box = max(boxes, key=lambda one: one.area)
@@ -127,37 +127,37 @@ class _Grid:
         self._rows = rows
         self._columns = columns
 
-    def tight(self, box: Rectangle) -> Rectangle:
+    def bounding_box(self, box: Rectangle) -> Rectangle:
         """Bounding box of the true cells in `box`; empty if there are none."""
-        span = _span(box.left, box.right)
+        span = _bits(box.left, box.right)
         lines = [bits & span for bits in self._rows[box.top : box.bottom]]
         held = [row for row, bits in enumerate(lines, box.top) if bits]
         if not held:
             return Rectangle(0, 0, 0, 0)
-        seen = _united(lines)
+        seen = _bitwise_or(lines)
         return Rectangle(held[0], (seen & -seen).bit_length() - 1, held[-1] + 1, seen.bit_length())
 
     def parts(self, box: Rectangle, most: int) -> list[Rectangle]:
         """Split `box`, which is tight, into up to `most` boxes, or return it if no cell would be excluded."""
         top, left, bottom, right = box
-        across = [bits & _span(left, right) for bits in self._rows[top:bottom]]
+        across = [bits & _bits(left, right) for bits in self._rows[top:bottom]]
         false_cells = box.area - sum(bits.bit_count() for bits in across)
         if not false_cells:
             return [box]
-        down = [bits & _span(top, bottom) for bits in self._columns[left:right]]
+        down = [bits & _bits(top, bottom) for bits in self._columns[left:right]]
         row_area, row = _best_cut(across)
         column_area, column = _best_cut(down)
         if row_area <= column_area:
             cut = [box._replace(bottom=top + row), box._replace(top=top + row)]
         else:
             cut = [box._replace(right=left + column), box._replace(left=left + column)]
-        choices = [[box], [self.tight(part) for part in cut]]
+        choices = [[box], [self.bounding_box(part) for part in cut]]
         # Searching for the hole takes longest, and finds little after a good split.
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
-            hole = _largest([bits ^ _span(left, right) for bits in across])
+            hole = _largest([bits ^ _bits(left, right) for bits in across])
             hole = Rectangle(hole.top + top, hole.left, hole.bottom + top, hole.right)
             choices.append(
-                [held for part in _around(box, hole) if part.area and (held := self.tight(part)).area]
+                [held for part in _around(box, hole) if part.area and (held := self.bounding_box(part)).area]
             )
         return min(
             (parts for parts in choices if len(parts) <= most),
@@ -170,11 +170,11 @@ def _lines(mask: NDArray[np.bool_]) -> list[int]:
     return [int.from_bytes(line.tobytes(), "little") for line in packed]
 
 
-def _span(start: int, stop: int) -> int:
+def _bits(start: int, stop: int) -> int:
     return (1 << stop) - (1 << start)
 
 
-def _united(lines: Sequence[int]) -> int:
+def _bitwise_or(lines: Sequence[int]) -> int:
     seen = 0
     for bits in lines:
         seen |= bits

@@ -52,7 +52,7 @@ class TimeBudget:
         self.loosest_db = LOOSEST_DB
         self._grid, self._expiry, self._regions = grid, expiry, regions
         self._ages = np.zeros((grid.rows, grid.columns), np.int64)
-        self._parts = [self._divided(*sides) for sides in _PARTS]
+        self._parts = [self._divide(*sides) for sides in _PARTS]
         self._parts_ms: list[float] = []
 
     def choose(
@@ -82,22 +82,22 @@ class TimeBudget:
         Disjoint rectangles of blocks, as many as fit into the budget. They exceed it if the blocks that must
         not be postponed do.
         """
-        self._ages = np.where(errors == 0, 0, self._moved(match.offset) + 1)
-        late = ~match.matched
-        must = late & (strict | (errors >= self._grid.limits(self.loosest_db)))
-        must |= self._ages >= self._expiry
-        due = self._due(budget_ms, expected_ms)
-        must[due] = True
+        self._ages = np.where(errors == 0, 0, self._ages_at(match.offset) + 1)
+        unmatched = ~match.matched
+        required = unmatched & (strict | (errors >= self._grid.limits(self.loosest_db)))
+        required |= self._ages >= self._expiry
+        expiring = self._expiring_part(budget_ms, expected_ms)
+        required[expiring] = True
 
         def fitting(chosen: NDArray[np.bool_]) -> tuple[tuple[Rectangle, ...], float]:
             boxes = covering(chosen, self._regions)
             return boxes, expected_ms([self._grid.region(box) for box in boxes], match.offset)
 
-        most, *fewer = _choices(must, late, errors, self._parts[1:])
+        most, *fewer = _candidates(required, unmatched, errors, self._parts[1:])
         boxes, ms = fitting(most)
         if ms <= budget_ms:
             return boxes
-        least, least_ms = fitting(must)
+        least, least_ms = fitting(required)
         for chosen in fewer if least_ms <= budget_ms else ():
             boxes, ms = fitting(chosen)
             if ms <= budget_ms:
@@ -108,7 +108,7 @@ class TimeBudget:
         """Record that these blocks (R, C) were computed from the newest frame; None: all blocks."""
         self._ages[... if computed is None else computed] = 0
 
-    def _due(self, budget_ms: float, expected_ms: ExpectedMs) -> Part:
+    def _expiring_part(self, budget_ms: float, expected_ms: ExpectedMs) -> Part:
         """The part that must expire now, so that none expires too late, one part per frame; may be empty."""
         if not self._parts_ms:
             self._parts_ms = [expected_ms([self._region(parts[0])], (0, 0)) for parts in self._parts]
@@ -118,7 +118,7 @@ class TimeBudget:
         latest = max((age + after for after, (age, _) in enumerate(oldest) if age), default=0)
         return oldest[0][1] if latest >= self._expiry else _NOTHING
 
-    def _divided(self, rows: int, columns: int) -> list[Part]:
+    def _divide(self, rows: int, columns: int) -> list[Part]:
         downs, rights = (
             [slice(count * one // among, count * (one + 1) // among) for one in range(among)]
             for count, among in zip(self._ages.shape, (rows, columns), strict=True)
@@ -129,7 +129,7 @@ class TimeBudget:
         down, right = part
         return self._grid.region(Rectangle(down.start, right.start, down.stop, right.stop))
 
-    def _moved(self, offset: Offset) -> NDArray[np.int64]:
+    def _ages_at(self, offset: Offset) -> NDArray[np.int64]:
         """Ages at an offset. A block's age is the highest of the blocks from which its pixels come."""
         if offset == (0, 0):
             return self._ages
@@ -144,19 +144,19 @@ class TimeBudget:
         return ages
 
 
-def _choices(
-    must: NDArray[np.bool_],
-    late: NDArray[np.bool_],
+def _candidates(
+    required: NDArray[np.bool_],
+    unmatched: NDArray[np.bool_],
     errors: NDArray[np.float32],
     parted: Sequence[Sequence[Part]],
 ) -> Iterator[NDArray[np.bool_]]:
-    """Candidate sets, largest first. The smaller ones contain the late blocks of one part only.
+    """Candidate sets, largest first. The smaller ones contain the unmatched blocks of one part only.
 
-    A set of scattered late blocks would take as long as all of them.
+    A set of scattered unmatched blocks would take as long as all of them.
     """
-    yield must | late
-    waiting = np.where(late & ~must, errors, 0)
+    yield required | unmatched
+    waiting = np.where(unmatched & ~required, errors, 0)
     for parts in parted if waiting.any() else ():
-        worst, fewer = max(parts, key=lambda part: float(waiting[part].sum())), must.copy()
-        fewer[worst] |= late[worst]
+        worst, fewer = max(parts, key=lambda part: float(waiting[part].sum())), required.copy()
+        fewer[worst] |= unmatched[worst]
         yield fewer

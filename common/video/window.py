@@ -17,7 +17,7 @@ from nearsight.common.video.regions import Rectangle
 
 _SEARCH_MS = 1.0
 """Time of a motion search at every pixel, for inputs of 227 px."""
-_FORGOTTEN, _REGAINED = 0.25, 1.1
+_WEIGHT, _RECOVERY = 0.25, 1.1
 """Weight of the newest search in the mean gain; factor of the expected gain per frame without a search."""
 
 
@@ -62,7 +62,7 @@ class Window(NamedTuple):
         """(height, width, 3): the window's part of a frame of `frame_size`; a view."""
         return frame[self.top : self.top + self.height, self.left : self.left + self.width]
 
-    def seen(self, part: Rectangle, shape: tuple[int, ...]) -> Rectangle:
+    def in_window(self, part: Rectangle, shape: tuple[int, ...]) -> Rectangle:
         """Convert a rectangle of the unscaled frame, (H, W), to pixels of the window; rounded outwards."""
         down, right = self.frame_size[0] / shape[0], self.frame_size[1] / shape[1]
         return Rectangle(
@@ -72,7 +72,7 @@ class Window(NamedTuple):
             math.ceil(part.right * right) - self.left,
         )
 
-    def following(self, motion: Offset, stride: int) -> tuple[Window, Offset] | None:
+    def moved_by(self, motion: Offset, stride: int) -> tuple[Window, Offset] | None:
         """The window at which the picture stays in the same cells, after a motion.
 
         Parameters
@@ -88,7 +88,7 @@ class Window(NamedTuple):
         small.
         """
         sides = zip((self.top, self.left), self.room, motion, strict=True)
-        (top, down), (left, right) = (_along(at - moved, room, stride) for at, room, moved in sides)
+        (top, down), (left, right) = (_start_along(at - moved, room, stride) for at, room, moved in sides)
         if 0 <= top <= self.room[0] and 0 <= left <= self.room[1]:
             return self._replace(top=top, left=left), (down, right)
         return None
@@ -151,11 +151,11 @@ class MovingWindow:
             return still
         missing = np.count_nonzero(~still.matched)
         if missing / still.matched.size * self._gain * self._whole_ms < _SEARCH_MS:
-            self._gain = min(1.0, self._gain * _REGAINED)
+            self._gain = min(1.0, self._gain * _RECOVERY)
             return still
         self._motions.threshold_db = threshold_db
         motion = self._motions.match(self.at.cut(frame), reference).offset
-        found, there = still, self.at.following(motion, self._stride)
+        found, there = still, self.at.moved_by(motion, self._stride)
         if there is not None and there != (self.at, still.offset):
             window, offset = there
             limits = self._blocks.limits(threshold_db)
@@ -163,11 +163,11 @@ class MovingWindow:
             if np.count_nonzero(~matched) < missing:
                 found, self.at = Match(offset, matched), window
         gained = 1 - np.count_nonzero(~found.matched) / missing
-        self._gain += _FORGOTTEN * (gained - self._gain)
+        self._gain += _WEIGHT * (gained - self._gain)
         return found
 
 
-def _along(start: int, room: int, stride: int) -> tuple[int, int]:
+def _start_along(start: int, room: int, stride: int) -> tuple[int, int]:
     """Start in [0, room] at the nearest distance in multiples of the stride, and that distance."""
     jump = 0
     if start < 0:

@@ -11,7 +11,7 @@ from statistics import median
 
 _LONGEST_SKIP = 31
 """Maximum number of consecutive frames that are not matched."""
-_REMEMBERED = 7
+_MEASURED_FRAMES = 7
 _WEIGHT = 0.3
 """Weight of the newest frame in the running mean of the time saved."""
 
@@ -26,9 +26,9 @@ class BackOff:
     """
 
     def __init__(self, whole_ms: float) -> None:
-        self._wholes_ms: deque[float] = deque([whole_ms] if whole_ms else [], maxlen=_REMEMBERED)
-        self._gain_ms = self._hopeless = 0.0
-        self._misses = self._left = 0
+        self._wholes_ms: deque[float] = deque([whole_ms] if whole_ms else [], maxlen=_MEASURED_FRAMES)
+        self._gain_ms = self._failed_difference = 0.0
+        self._misses = self._frames_to_skip = 0
 
     def skips(self, difference: float) -> bool:
         """Whether to skip matching for the next frame. Call once per frame.
@@ -39,9 +39,9 @@ class BackOff:
             Mean squared difference between frame and reference. A frame is never skipped if its difference is
             at most a quarter of that of the last frame for which matching was measured.
         """
-        if not self._left or difference <= self._hopeless / 4:
+        if not self._frames_to_skip or difference <= self._failed_difference / 4:
             return False
-        self._left -= 1
+        self._frames_to_skip -= 1
         return True
 
     def whole(self, took_ms: float) -> None:
@@ -53,17 +53,17 @@ class BackOff:
         if self._wholes_ms:
             self._note(difference, median(self._wholes_ms) - took_ms)
 
-    def in_vain(self, difference: float, match_ms: float, whole_ms: float) -> None:
+    def not_reused(self, difference: float, match_ms: float, whole_ms: float) -> None:
         """Record a frame that was matched and executed whole: the times of both."""
         self.whole(whole_ms)
         self._note(difference, -match_ms)
 
     def try_next(self) -> None:
         """Do not skip the next frame: the last one stored maps for reuse, whose benefit is not known yet."""
-        self._left = 0
+        self._frames_to_skip = 0
 
     def _note(self, difference: float, gain_ms: float) -> None:
         self._gain_ms += _WEIGHT * (gain_ms - self._gain_ms)
         self._misses = 0 if self._gain_ms > 0 else self._misses + 1
-        self._left = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
-        self._hopeless = difference
+        self._frames_to_skip = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
+        self._failed_difference = difference

@@ -35,15 +35,17 @@ the motion in pixels of the network's input. ``whole`` is the reason for a whole
 _SAMPLE = 10
 """Number of frames that are executed whole at the end, to compare times and answers."""
 
-_DAMAGED = "give a video that is not damaged"
+_DAMAGED = "check the file, or convert it to another format"
 
 
 @app.command()
 def video(  # noqa: PLR0917  typer calls it by name
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Any video that OpenCV reads.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A video in a format that OpenCV reads.")],
     model: Annotated[
         str,
-        typer.Option("--model", metavar="NETWORK.onnx", help="The network's file; with --models its name."),
+        typer.Option(
+            "--model", metavar="NETWORK.onnx", help="File of the network, or its name with --models."
+        ),
     ],
     models: Annotated[
         Path | None,
@@ -52,7 +54,9 @@ def video(  # noqa: PLR0917  typer calls it by name
     pixels: Annotated[
         str | None,
         typer.Option(
-            "--pixels", metavar="RANGE", help="Range of its input: 0..255, 0..1, -1..1, imagenet or caffe."
+            "--pixels",
+            metavar="RANGE",
+            help="Range of the network's input: 0..255, 0..1, -1..1, imagenet or caffe.",
         ),
     ] = None,
     threshold_db: Annotated[
@@ -149,7 +153,7 @@ def video(  # noqa: PLR0917  typer calls it by name
     if as_json:
         print_json(report)
     else:
-        for line in _in_words(report):
+        for line in _summary_lines(report):
             print_line(line)
     if clip.is_short:
         print_error(f"{file} ends after {clip.read} of {clip.declared} frames: it may be damaged")
@@ -194,7 +198,7 @@ class _Clip:
             self.read += 1
             yield np.asarray(frame, np.uint8)
         if not self.read:
-            raise InvalidImage(f"{self.path} has no frame that can be read", advice=_DAMAGED)
+            raise InvalidImage(f"OpenCV can read no frame of {self.path}", advice=_DAMAGED)
 
     @property
     def is_short(self) -> bool:
@@ -337,7 +341,7 @@ def _compared(
     }
 
 
-def _in_words(report: Mapping[str, Any]) -> Iterator[str]:
+def _summary_lines(report: Mapping[str, Any]) -> Iterator[str]:
     saved, whole = report["saved"], sum(report["whole"].values())
     yield (
         f"{report['frames']} frames took {report['ms_per_frame']:.1f} ms each (p95 {report['p95_ms']:.1f}), "
@@ -352,7 +356,7 @@ def _in_words(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"Executed whole: {whole} of {report['frames']} frames: {reasons}."
     if report["same_class"] is not None:
         same = f"{report['same_class']} of {report['sample']} frames"
-        yield f"The best class is that of a whole execution in {same}."
+        yield f"The best class was the same as in a whole execution for {same}."
     if report["deviation"] is not None:
         yield (
             f"Outputs deviated by up to {report['deviation']:.2%} of their norm; "

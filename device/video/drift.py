@@ -40,7 +40,7 @@ class DriftGuard:
 
     Attributes
     ----------
-    moved_db : float
+    adjustment_db : float
         Amount to add to the threshold. Negative values allow more reuse.
     settled : bool
         Whether the last measurement left the threshold unchanged.
@@ -48,20 +48,20 @@ class DriftGuard:
 
     def __init__(self, most_deviation: float) -> None:
         self._most = most_deviation
-        self.moved_db = 0.0
+        self.adjustment_db = 0.0
         self.settled = True
         self._pause = 0
 
     def note(self, deviation: float) -> None:
         """Record a measured deviation, and adjust the threshold."""
-        before_db = self.moved_db
+        before_db = self.adjustment_db
         if not deviation <= self._most:  # NaN counts as too large
             if before_db >= _MOST_DB:
                 self._pause = _PAUSE_FRAMES
-            self.moved_db = min(before_db + _STEP_DB, _MOST_DB)
+            self.adjustment_db = min(before_db + _STEP_DB, _MOST_DB)
         elif deviation < self._most / 2:
-            self.moved_db = max(before_db - _STEP_DB, _LEAST_DB)
-        self.settled = self.moved_db == before_db
+            self.adjustment_db = max(before_db - _STEP_DB, _LEAST_DB)
+        self.settled = self.adjustment_db == before_db
 
     def pauses(self) -> bool:
         """Whether the next frame must be executed whole because reuse pauses. Call once per frame."""

@@ -24,11 +24,11 @@ _FLAT = 2.0
 """Below this standard deviation [grey levels] a frame is flat, such as a wall; noise does not correlate."""
 _SAME_LEVEL = 16.0
 """Two flat frames are similar if their brightness differs by less [grey levels]."""
-_SHARP = 0.35
+_LEAST_SHARE = 0.35
 """A frame is blurred if its sharpness is below this share of the recent sharpness."""
-_PLAIN = 10.0
+_NOISE_SHARPNESS = 10.0
 """Sharpness of camera noise. Frames of less sharpness, such as black ones, are assumed to have this value."""
-_FORGOTTEN_S = 0.5
+_HALF_LIFE_S = 0.5
 """Half-life of the recent sharpness, so that a scene of low contrast is not rejected permanently."""
 
 
@@ -43,7 +43,7 @@ class Glance:
     sharpness: float
     """Variance of the Laplacian [grey levels squared]."""
 
-    def likeness(self, other: Glance) -> float:
+    def correlation(self, other: Glance) -> float:
         """Correlation with another frame, in [-1, 1]. For two flat frames: 1 if equally bright, else 0."""
         if self.pattern is not None and other.pattern is not None:
             return float(self.pattern @ other.pattern)
@@ -71,6 +71,6 @@ class BlurGate:
 
     def blurred(self, glance: Glance, now_s: float) -> bool:
         """Whether the next frame of the stream is much less sharp than recent frames."""
-        faded = self._recent * 2.0 ** ((self._at_s - now_s) / _FORGOTTEN_S)
+        faded = self._recent * 2.0 ** ((self._at_s - now_s) / _HALF_LIFE_S)
         self._recent, self._at_s = max(faded, glance.sharpness), now_s
-        return max(glance.sharpness, _PLAIN) < _SHARP * self._recent
+        return max(glance.sharpness, _NOISE_SHARPNESS) < _LEAST_SHARE * self._recent

@@ -17,7 +17,7 @@ from nearsight.device.video.session import VideoResult
 _LONGEST_PX, _LEAST_PX = 960, 480
 """Limits of the pictures' longer side."""
 _RECOMPUTED = np.array((0, 120, 255), np.float32)
-"""Orange marks recomputed blocks."""
+"""Orange marks opacity blocks."""
 _FRAMED = (255, 255, 255)
 """A white line marks the network's window, if that is not the whole frame."""
 _OPACITY = 0.55
@@ -40,41 +40,42 @@ class HeatMap:
         self.frames = 0
         self._sum: NDArray[np.float64] | None = None
         # Per pixel: number of frames in which it was reused, and in which it was inside the network's window.
-        self._reused = self._given = np.zeros((0, 0))
+        self._reused = self._inside = np.zeros((0, 0))
 
     def add(self, frame: NDArray[np.uint8], result: VideoResult) -> None:
         """Add a frame and its result."""
         photo = self._shown(frame)
         if self._sum is None:
             self._sum = np.zeros(photo.shape)
-            self._reused, self._given = np.zeros(photo.shape[:2]), np.zeros(photo.shape[:2])
+            self._reused, self._inside = np.zeros(photo.shape[:2]), np.zeros(photo.shape[:2])
         height, width = self._sum.shape[:2]
         self._sum += photo if photo.shape == self._sum.shape else cv2.resize(photo, (width, height))
-        self._reused += self._over(result.blocks.astype(np.float64), self._sum.shape, result)
+        self._reused += self._in_pixels(result.blocks.astype(np.float64), self._sum.shape, result)
         top, left, bottom, right = _window(result, self._sum.shape)
-        self._given[top:bottom, left:right] += 1
+        self._inside[top:bottom, left:right] += 1
         self.frames += 1
 
     def picture(self) -> NDArray[np.uint8]:
         """Share of frames in which each block was reused, as colours over the mean frame, with a legend."""
         if self._sum is None:
-            raise InvalidArgument("there was no frame to draw")
+            raise InvalidArgument("no frame was added")
         mean = np.asarray(self._sum / self.frames, np.uint8)
-        share = self._reused / np.maximum(self._given, 1)
+        share = self._reused / np.maximum(self._inside, 1)
         colours = cv2.applyColorMap(np.asarray(255 * share, np.uint8), cv2.COLORMAP_VIRIDIS)
         grey = cv2.cvtColor(cv2.cvtColor(mean, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)
-        drawn = np.where(self._given[:, :, None] > 0, _blended(colours, grey), grey)
+        drawn = np.where(self._inside[:, :, None] > 0, _blended(colours, grey), grey)
         return np.concatenate([drawn, self._legend(mean.shape[1])])
 
     def frame(self, frame: NDArray[np.uint8], result: VideoResult, text: str) -> NDArray[np.uint8]:
-        """The frame with its recomputed blocks marked, and a line of text."""
+        """The frame with its opacity blocks marked, and a line of text."""
         photo = self._shown(frame)
         if self._sum is not None and photo.shape != self._sum.shape:
             photo = np.asarray(cv2.resize(photo, self._sum.shape[1::-1]), np.uint8)
-        again = (
-            self._over((~result.blocks).astype(np.float64), photo.shape[:2], result)[:, :, None] * _OPACITY
+        opacity = (
+            self._in_pixels((~result.blocks).astype(np.float64), photo.shape[:2], result)[:, :, None]
+            * _OPACITY
         )
-        drawn = np.asarray(photo * (1 - again) + _RECOMPUTED * again, np.uint8)
+        drawn = np.asarray(photo * (1 - opacity) + _RECOMPUTED * opacity, np.uint8)
         top, left, bottom, right = _window(result, drawn.shape)
         if (bottom - top, right - left) != drawn.shape[:2]:
             cv2.rectangle(drawn, (left, top), (right - 1, bottom - 1), _FRAMED)
@@ -90,7 +91,7 @@ class HeatMap:
         size = [2 * max(1, round(side * scale / 2)) for side in photo.shape[1::-1]]
         return np.asarray(cv2.resize(photo, size, interpolation=cv2.INTER_AREA if scale < 1 else 1), np.uint8)
 
-    def _over(
+    def _in_pixels(
         self, blocks: NDArray[np.float64], shape: tuple[int, ...], result: VideoResult
     ) -> NDArray[np.float64]:
         """Expand values of blocks to the pixels of a picture; 0 outside the network's window."""
@@ -126,7 +127,9 @@ class HeatVideo:
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
         if path.suffix.lower() not in _CODECS:
-            raise InvalidArgument(f"{path} cannot be a video", advice="call it .mp4 or .avi")
+            raise InvalidArgument(
+                f"{path} has no supported video format", advice="use a name that ends in .mp4 or .avi"
+            )
         self._path, self._frames_per_s = path, frames_per_s
         self._writer: cv2.VideoWriter | None = None
 

@@ -85,7 +85,7 @@ class StreamSettings:
     def __post_init__(self) -> None:
         if not (self.credits >= 1 and self.refresh_s >= 0 and 0 < self.timeout_s < math.inf):
             raise InvalidArgument(
-                f"a stream has at least one credit, a refresh of 0 s or more and a finite timeout, got {self}"
+                f"a stream needs a credit or more, a refresh of 0 s or more, and a finite timeout; got {self}"
             )
 
 
@@ -99,7 +99,7 @@ class _Frame:
     glance: Glance
 
     def shows_scene_of(self, other: _Frame) -> bool:
-        return self.same_size(other) and self.glance.likeness(other.glance) >= SAME_SCENE
+        return self.same_size(other) and self.glance.correlation(other.glance) >= SAME_SCENE
 
     def same_size(self, other: _Frame) -> bool:
         return self.image.source_size == other.image.source_size
@@ -118,7 +118,7 @@ class _Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class CurrentAnswer:
     """The current answer."""
 
     recognition: Recognition
@@ -150,7 +150,7 @@ class LiveView:
         self._resume_s = self._second_look_s = -math.inf
         self.one_look = True
         """Whether the last request allows only one recognition attempt."""
-        self.holding: Holding | None = None
+        self.current: CurrentAnswer | None = None
         """The current answer; None if no answer is valid."""
         self.outline: Corners | None = None
         """Outline of its object in the newest frame, in pixels of the application's image, if known."""
@@ -165,9 +165,9 @@ class LiveView:
         before, self._now, last = self._now, now, self._last_asked
         self._follow(now)
         blurred = self._blur.blurred(now.glance, now_s) or self._turning(before, now)
-        if self._holds() and last is not None and now_s - last.at_s < self._settings.refresh_s:
+        if self._has_valid_answer() and last is not None and now_s - last.at_s < self._settings.refresh_s:
             return Done.TRACKED
-        if last is not None and _needs_no_question(now, last):
+        if last is not None and _same_answer_expected(now, last):
             return Done.UNCHANGED
         if blurred:
             return Done.BLURRED
@@ -186,14 +186,14 @@ class LiveView:
         """Process the answer to a frame's request. Ignored if the current answer belongs to a newer frame."""
         asked, now = self._in_flight.pop(number), self._now
         self._failures, self._resume_s, self.error = 0, -math.inf, None
-        overtaken = self.holding is not None and self.holding.number > number
-        if now is None or overtaken or not asked.same_size(now):
+        newer = self.current is not None and self.current.number > number
+        if now is None or newer or not asked.same_size(now):
             return
         tracker = self._tracker_from(asked, now, recognition)
         if tracker is None and not asked.shows_scene_of(now):
             self._lost = True  # the picture has changed meanwhile and needs a new request
             return
-        held = self.holding.recognition if self.holding is not None else None
+        held = self.current.recognition if self.current is not None else None
         self._unknown = 0 if recognition.known else self._unknown + 1
         if held is not None and held.known and 0 < self._unknown < _UNKNOWN_IN_A_ROW:
             return
@@ -202,7 +202,7 @@ class LiveView:
         elif held is None or held.object_id != recognition.object_id:
             self._tracker = None
         self._lost = self._tracker is None and recognition.corners is not None
-        self.holding, self._basis = Holding(recognition, number, asked.at_s), asked
+        self.current, self._basis = CurrentAnswer(recognition, number, asked.at_s), asked
 
     def failed(self, number: int, error: NearsightError, now_s: float) -> None:
         """Process the failure of a frame's request."""
@@ -230,34 +230,34 @@ class LiveView:
                 return
             self._tracker, self._lost = None, True
         if self._basis is not None and not now.shows_scene_of(self._basis):
-            self.holding = self._basis = None
+            self.current = self._basis = None
 
-    def _holds(self) -> bool:
-        return self.holding is not None and not self._lost
+    def _has_valid_answer(self) -> bool:
+        return self.current is not None and not self._lost
 
     def _credits(self) -> int:
         """Maximum requests in flight: 1 while the scene is unknown, since two would delay each other."""
-        return 1 if self._holds_unknown() else self._settings.credits
+        return 1 if self._is_unknown() else self._settings.credits
 
     def _stays_unknown(self, now_s: float) -> bool:
         """Whether the scene is unknown, and the last second attempt was long ago."""
-        return self._holds_unknown() and now_s - self._second_look_s >= _SECOND_LOOK_S
+        return self._is_unknown() and now_s - self._second_look_s >= _SECOND_LOOK_S
 
-    def _holds_unknown(self) -> bool:
+    def _is_unknown(self) -> bool:
         """Whether the current answer says that the scene is unknown."""
-        return self.holding is not None and not self.holding.recognition.known
+        return self.current is not None and not self.current.recognition.known
 
     def _turning(self, before: _Frame | None, now: _Frame) -> bool:
         """Whether the camera turns fast, and a frame was sent recently."""
         last = self._last_asked
         recent = last is not None and now.at_s - last.at_s < _LONGEST_TURN_S
-        return recent and before is not None and now.glance.likeness(before.glance) < STEADY
+        return recent and before is not None and now.glance.correlation(before.glance) < STEADY
 
     def _drop(self) -> None:
         """Drop stored frames when the frame size changes, since new frames cannot be compared with them."""
-        self.holding = self._basis = self._tracker = self._last_asked = None
+        self.current = self._basis = self._tracker = self._last_asked = None
 
 
-def _needs_no_question(now: _Frame, last: _Frame) -> bool:
+def _same_answer_expected(now: _Frame, last: _Frame) -> bool:
     """Whether a request would get the same answer as the last one."""
-    return now.at_s - last.at_s < _RECHECK_S and now.glance.likeness(last.glance) >= SAME_PICTURE
+    return now.at_s - last.at_s < _RECHECK_S and now.glance.correlation(last.glance) >= SAME_PICTURE

@@ -37,19 +37,19 @@ from nearsight.device.video.drift import DriftGuard, deviation_of
 
 FIRST, EXPIRED = "first frame", "expired"
 PAUSED = "reuse is paused, as outputs deviated"
-UNLIKE, SKIPPED = "nothing matched", "not matched, because reuse saved no time before"
-DEAR = "reuse would save no time"
+NO_MATCH, SKIPPED = "nothing matched", "not matched, because reuse saved no time before"
+NO_SAVING = "reuse would save no time"
 _PROBED_ROWS = 8
 """The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
-_SURELY = 1.5
+_CERTAIN = 1.5
 """If one row of a block exceeds the block's allowed difference by this factor, the block has changed."""
 _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
 _WEIGHT = 0.2
 """Weight of the newest frame in the mean ratio of measured to expected time."""
-_FASTEST = 0.1
+_LEAST_RATIO = 0.1
 """Minimum ratio of measured to expected time that is recorded for a frame."""
-_HICCUP, _HOLDS = 2.0, 8.0
+_MOST_RATIO, _DECREASE_DIVISOR = 2.0, 8.0
 """Maximum ratio of a frame relative to the mean; divisor of the weight of frames that are faster."""
 
 
@@ -87,16 +87,16 @@ class VideoSettings:
     limit."""
 
     def __post_init__(self) -> None:
-        least = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
-        wrong = [name for name, one in least.items() if getattr(self, name) < one]
-        wrong += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
-        wrong += [] if 0 <= self.margin <= 1 else ["margin"]
-        wrong += [] if self.most_deviation > 0 else ["most_deviation"]
-        wrong += [] if self.budget_ms is None or (self.budget_ms > 0 and self.composite) else ["budget_ms"]
-        wrong += [] if self.size is None or min(self.size) >= 1 else ["size"]
-        if wrong:
-            given = ", ".join(f"{name} = {getattr(self, name)}" for name in wrong)
-            raise InvalidArgument(f"a video session cannot have {given}", advice="see docs/video.md")
+        minimum = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
+        invalid = [name for name, one in minimum.items() if getattr(self, name) < one]
+        invalid += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
+        invalid += [] if 0 <= self.margin <= 1 else ["margin"]
+        invalid += [] if self.most_deviation > 0 else ["most_deviation"]
+        invalid += [] if self.budget_ms is None or (self.budget_ms > 0 and self.composite) else ["budget_ms"]
+        invalid += [] if self.size is None or min(self.size) >= 1 else ["size"]
+        if invalid:
+            given = ", ".join(f"{name} = {getattr(self, name)}" for name in invalid)
+            raise InvalidArgument(f"invalid settings of a video session: {given}", advice="see docs/video.md")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +200,7 @@ class VideoSession:
         size = settings.size if settings.size and None in model.input.shape[1:] else layout[:2]
         self._grid = Blocks(*size, settings.block_px)
         stride = math.lcm(*model.stride)
-        self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, stride, gives_up=True)
+        self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, stride, backs_off=True)
         self._shifts.searches = model.whole_ms >= _SEARCHED_FROM_MS
         margin = settings.margin if self._shifts.searches else 0.0
         self._window = MovingWindow(self._grid, stride, margin, model.whole_ms)
@@ -214,7 +214,7 @@ class VideoSession:
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
             self._budget = TimeBudget(self._grid, settings.expiry, settings.regions)
-        self._pace = 1.0
+        self._time_ratio = 1.0
         self._number = self._since_whole = self._expiries = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
@@ -227,7 +227,7 @@ class VideoSession:
     @property
     def threshold_db(self) -> float:
         """The current threshold: above the setting after large deviations, below it after small ones."""
-        return self.settings.threshold_db + self._guard.moved_db
+        return self.settings.threshold_db + self._guard.adjustment_db
 
     def run(self, frame: NDArray[np.uint8], attend: Sequence[Rectangle] = ()) -> VideoResult:
         """Compute the network's outputs for the next frame.
@@ -250,8 +250,8 @@ class VideoSession:
             check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
         photo = fitted(in_colour(frame), *self._window.at.frame_size)
-        why, found = self._known_before(self._window.at.cut(photo)), None
-        if not why or self._is_checked(why):
+        why, found = self._reason_before_matching(self._window.at.cut(photo)), None
+        if not why or self._is_measured(why):
             found = self._match(photo, began_s, attend, frame.shape)
         else:
             self._window.centre()
@@ -259,13 +259,13 @@ class VideoSession:
         matched_s = self._clock.monotonic()
         outputs, why, deviation = self._answer(photo, why, found)
         ended_s = self._clock.monotonic()
-        self._learn(why, found, 1e3 * (ended_s - began_s), 1e3 * (ended_s - matched_s))
+        self._record(why, found, 1e3 * (ended_s - began_s), 1e3 * (ended_s - matched_s))
         return VideoResult(
             number=self._number - 1,
             outputs=outputs,
             whole=why,
             matched=np.count_nonzero(found.match.matched) / found.match.matched.size if found else 0.0,
-            recomputed=1.0 if why else self._recomputed() if found and found.is_other else 0.0,
+            recomputed=1.0 if why else self._recomputed() if found and found.differs else 0.0,
             offset=found.match.offset if found else (0, 0),
             blocks=found.kept if found and not why else self._no_blocks,
             match_ms=1e3 * (matched_s - began_s),
@@ -294,7 +294,7 @@ class VideoSession:
     def _tensor(self, photo: Frame) -> Tensor:
         return scaled_tensor(photo, self.network.input, self._pixels)
 
-    def _known_before(self, photo: Frame) -> str:
+    def _reason_before_matching(self, photo: Frame) -> str:
         """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
         reference = self._reference.pixels
         if reference is None:
@@ -308,10 +308,10 @@ class VideoSession:
         if self._back_off.skips(self._difference):
             return SKIPPED
         if self._glances:
-            least = _SURELY * 255 / 10 ** (self.threshold_db / 20)
-            changed = np.count_nonzero(self._grid.glance(photo, reference) > least)
+            minimum = _CERTAIN * 255 / 10 ** (self.threshold_db / 20)
+            changed = np.count_nonzero(self._grid.glance(photo, reference) > minimum)
             if changed > self.network.most_changed * self._no_blocks.size:
-                return self.network.why_whole or DEAR
+                return self.network.why_whole or NO_SAVING
         return EXPIRED if self._since_whole + 1 >= self._whole_every() else ""
 
     def _whole_every(self) -> float:
@@ -321,7 +321,7 @@ class VideoSession:
             return expiry
         return expiry * (checked if self._expiries else 1) if checked else math.inf
 
-    def _is_checked(self, why: str) -> bool:
+    def _is_measured(self, why: str) -> bool:
         """Whether an expiring frame is executed with and without reuse: all at first, then a sample."""
         if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
             return False
@@ -331,20 +331,20 @@ class VideoSession:
 
     def _match(
         self, photo: Frame, began_s: float, attend: Sequence[Rectangle], shape: tuple[int, ...]
-    ) -> _Found:
+    ) -> _Matched:
         reference = self._reference.pixels
         if reference is None:
-            raise InternalError("a frame was matched before the first one")
+            raise InternalError("the first frame has no reference to match")
         match = self._matcher.match(self._window.at.cut(photo), reference)
         match = self._window.follow(photo, reference, match, self.threshold_db)
         if self._budget is not None and self.settings.budget_ms is not None:
             errors = self._grid.squared_errors(self._window.at.cut(photo), reference, match.offset)
-            strict = self._grid.meeting([self._window.at.seen(one, shape) for one in attend])
+            strict = self._grid.intersecting([self._window.at.in_window(one, shape) for one in attend])
             spent_ms = 1e3 * (self._clock.monotonic() - began_s)
-            left_ms = (self.settings.budget_ms - spent_ms) / self._pace
+            left_ms = (self.settings.budget_ms - spent_ms) / self._time_ratio
             computed = self._budget.choose(match, errors, strict, left_ms, self.network.expected_ms)
         elif match.matched.all():
-            return _Found(match, match.matched, [])
+            return _Matched(match, match.matched, [])
         elif self.network.why_whole:
             computed = (Rectangle(0, 0, self._grid.rows, self._grid.columns),)
         else:
@@ -353,31 +353,31 @@ class VideoSession:
         for blocks in computed:
             kept[blocks.top : blocks.bottom, blocks.left : blocks.right] = False
             changed.append(self._grid.region(blocks))
-        return _Found(match, kept, changed)
+        return _Matched(match, kept, changed)
 
     def _answer(
-        self, photo: Frame, why: str, found: _Found | None
+        self, photo: Frame, why: str, found: _Matched | None
     ) -> tuple[dict[str, Tensor], str, float | None]:
         """Outputs; the reason for a whole execution; and the deviation of reused outputs, if measured."""
         reused = self._reuse(photo, found) if found else None
         if found and not why and reused is None:
-            why = self.network.why_whole or (DEAR if found.match.matched.any() else UNLIKE)
+            why = self.network.why_whole or (NO_SAVING if found.match.matched.any() else NO_MATCH)
         if reused is not None and not why:
             return reused, "", None
         outputs = self._compute(photo, why, found)
         return outputs, why, None if reused is None else self._note_deviation(reused, outputs)
 
-    def _reuse(self, photo: Frame, found: _Found) -> dict[str, Tensor] | None:
+    def _reuse(self, photo: Frame, found: _Matched) -> dict[str, Tensor] | None:
         """Outputs with reuse of cached maps; None if reuse would save no time."""
         offset, changed = found.match.offset, found.changed
-        if not found.kept.any() or (found.is_other and not self.network.would_reuse(changed, offset)):
+        if not found.kept.any() or (found.differs and not self.network.would_reuse(changed, offset)):
             return None
         given = self._reference.update(photo, offset, changed)
-        if not found.is_other and (answer := self.network.unchanged()):
+        if not found.differs and (answer := self.network.unchanged()):
             return answer
         return self.network.run(self._tensor(given), changed, offset)
 
-    def _compute(self, photo: Frame, why: str, found: _Found | None) -> dict[str, Tensor]:
+    def _compute(self, photo: Frame, why: str, found: _Matched | None) -> dict[str, Tensor]:
         """Outputs of a whole execution.
 
         The changed rectangles let the network decide whether to store its maps. Under a budget the next frame
@@ -386,28 +386,32 @@ class VideoSession:
         tensor = self._tensor(self._reference.restart(photo))
         if found is not None and why != EXPIRED and self._budget is None:
             return self.network.run(tensor, found.changed, found.match.offset)
-        unlike = found is None and why in (SKIPPED, DEAR)
-        return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if unlike else None)
+        all_changed = found is None and why in (SKIPPED, NO_SAVING)
+        return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if all_changed else None)
 
-    def _learn(self, why: str, found: _Found | None, took_ms: float, network_ms: float) -> None:
+    def _record(self, why: str, found: _Matched | None, took_ms: float, network_ms: float) -> None:
         """Update the back-off, the budget and the counters from a frame's result."""
         if why == SKIPPED:
             self._back_off.whole(took_ms)
-        elif found is None and why == DEAR:
-            self._back_off.in_vain(self._difference, took_ms - network_ms, network_ms)
-        elif found and why != EXPIRED and (found.is_other or self.network.why_whole):
+        elif found is None and why == NO_SAVING:
+            self._back_off.not_reused(self._difference, took_ms - network_ms, network_ms)
+        elif found and why != EXPIRED and (found.differs or self.network.why_whole):
             if not why:
                 self._back_off.reused(self._difference, took_ms)
-            elif why == DEAR and self.network.would_reuse(found.changed, found.match.offset):
+            elif why == NO_SAVING and self.network.would_reuse(found.changed, found.match.offset):
                 self._back_off.try_next()  # no maps were cached for this frame; now they are
             else:
-                self._back_off.in_vain(self._difference, took_ms - network_ms, network_ms)
+                self._back_off.not_reused(self._difference, took_ms - network_ms, network_ms)
         if self._budget is not None:
             self._budget.note(~found.kept if found and not why else None)
-            if found and found.is_other and why != EXPIRED:
+            if found and found.differs and why != EXPIRED:
                 expected_ms = max(self.network.expected_ms(found.changed, found.match.offset), 1e-3)
-                ratio = min(max(network_ms / expected_ms, _FASTEST), _HICCUP * self._pace)
-                self._pace += _WEIGHT * (ratio - self._pace) / (1 if ratio > self._pace else _HOLDS)
+                ratio = min(max(network_ms / expected_ms, _LEAST_RATIO), _MOST_RATIO * self._time_ratio)
+                self._time_ratio += (
+                    _WEIGHT
+                    * (ratio - self._time_ratio)
+                    / (1 if ratio > self._time_ratio else _DECREASE_DIVISOR)
+                )
         self._since_whole = 0 if why else self._since_whole + 1
         self._number += 1
 
@@ -416,7 +420,7 @@ class VideoSession:
         self._guard.note(deviation)
         self._shifts.threshold_db = self.threshold_db
         if self._budget is not None:
-            self._budget.loosest_db = LOOSEST_DB + max(self._guard.moved_db, 0.0)
+            self._budget.loosest_db = LOOSEST_DB + max(self._guard.adjustment_db, 0.0)
         return deviation
 
     def _recomputed(self) -> float:
@@ -425,7 +429,7 @@ class VideoSession:
         return sum(one.share * one.whole_ms for one in reports) / whole_ms if whole_ms else 0.0
 
 
-class _Found(NamedTuple):
+class _Matched(NamedTuple):
     """Result of matching a frame with the reference."""
 
     match: Match
@@ -435,7 +439,7 @@ class _Found(NamedTuple):
     """Rectangles of all other blocks [pixels]."""
 
     @property
-    def is_other(self) -> bool:
+    def differs(self) -> bool:
         """Whether anything changed or moved."""
         return bool(self.changed) or self.match.offset != (0, 0)
 

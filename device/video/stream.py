@@ -232,10 +232,10 @@ class LiveStream:
                 self._view.answered(number, outcome)
 
     def _answer(self, number: int, now_s: float, done: Done, error: NearsightError | None) -> StreamAnswer:
-        view, holding = self._view, self._view.holding
-        if holding is None or done is Done.INVALID:
+        view, current = self._view, self._view.current
+        if current is None or done is Done.INVALID:
             return StreamAnswer(number, now_s, done, error=error)
-        age_s = now_s - holding.at_s
+        age_s = now_s - current.at_s
         return StreamAnswer(
-            number, now_s, done, holding.recognition, view.outline, holding.number, age_s, error
+            number, now_s, done, current.recognition, view.outline, current.number, age_s, error
         )

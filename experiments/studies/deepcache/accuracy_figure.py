@@ -54,7 +54,7 @@ _SWEEPS: Mapping[str, tuple[Any, ...]] = {
 }
 _SWEPT = (networks.TRAINED, "GoogLeNet", networks.SMALL)
 _SWEPT_ON = (*TOURS, "standing")
-_SAID = {"threshold_db": "T [dB] (figure 16)", "block_px": "block [px] (figure 17)", "expiry": "N [frames]"}
+_LABELS = {"threshold_db": "T [dB] (figure 16)", "block_px": "block [px] (figure 17)", "expiry": "N [frames]"}
 _ACCURACIES = {"top1": "labelled", "top3": "labelled", "visit_top1": "visits", "visit_top3": "visits"}
 """By column: the column with the total of which it is a share."""
 _FRAMES, _SMOKE_FRAMES = (40, 600), (12, 40)
@@ -91,7 +91,9 @@ class Figure(Experiment):
             plain = _accuracy(expected, clip.labels, network.labels)
             for way, settings in _contenders(name, shown):
                 answers, times_ms = seen(engines.way(way, settings), clip.frames)
-                apart = np.array([_apart(one, other) for one, other in zip(answers, expected, strict=True)])
+                apart = np.array(
+                    [_deviation(one, other) for one, other in zip(answers, expected, strict=True)]
+                )
                 right = _accuracy(answers, clip.labels, network.labels)
                 rows.append(
                     {
@@ -116,7 +118,7 @@ class Figure(Experiment):
             if row["way"] == FIXED and row["network"] in _SWEPT and row["clip"] in _SWEPT_ON
         ]
         return {
-            "ways": nested(usual, ("network", "way"), _of),
+            "ways": nested(usual, ("network", "way"), _means),
             "sweeps": {name: nested(swept, ("network",), partial(_sweep, name)) for name in _SWEEPS},
         }
 
@@ -131,7 +133,7 @@ class Figure(Experiment):
                 Target.at_most("top-3 lost by ours [points]", trained[OURS]["top3_lost"], 1.0),
             ]
         composite, last = (mean(one[way]["deviation"] for one in ways.values()) for way in (FIXED, OURS_LAST))
-        text = "deviation against the composite over that against the last frame, mean of networks"
+        text = "deviation with the composite relative to the last frame, mean of networks"
         return (
             *found,
             Target.at_most(text, composite / last if last else 1.0, 1.0, f"{last:.3f} → {composite:.3f}", 3),
@@ -141,9 +143,9 @@ class Figure(Experiment):
         """One line per network and way, then per setting."""
         lost = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
         columns = ("network", "way", *lost, "deviation", "median MSE", "saved %")
-        lines = [(network, way, *_in_words(one)) for network, way, one in leaves(summary["ways"], 2)]
+        lines = [(network, way, *_formatted(one)) for network, way, one in leaves(summary["ways"], 2)]
         for setting, network, value, one in leaves(summary["sweeps"], 3):
-            lines.append((network, f"{_SAID[setting].partition(' (')[0]} = {value}", *_in_words(one)))
+            lines.append((network, f"{_LABELS[setting].partition(' (')[0]} = {value}", *_formatted(one)))
         paper = ("≤ 3 % (relative)", "≤ 1.5 %", "", "0.00166 DET, 2.617 DRV", "18.2")
         return columns, [*lines, ("paper", "DeepCache", "", "", *paper)]
 
@@ -165,7 +167,7 @@ class Figure(Experiment):
         lost.axhline(0, color="#555555", linewidth=0.8)
         lost.set(title=f"Accuracy lost, {networks.TRAINED} (figure 13)", ylabel="points")
         bars(apart, {name: {way: one[way]["deviation"] for way in _WAYS} for name, one in ways.items()})
-        apart.set(title="Deviation of the output (figure 14)", ylabel="share of its length")
+        apart.set(title="Deviation of the output (figure 14)", ylabel="share of the output's norm")
         drawing.legend_below(top, apart)
         for axes, (setting, found) in zip(below, sweeps.items(), strict=True):
             right = axes.twinx()
@@ -175,7 +177,7 @@ class Figure(Experiment):
                     side.plot(x, y, style, color=colour, label=f"{network}: {column}", markersize=4)
             right.grid(visible=False)
             right.spines["right"].set_visible(True)
-            axes.set(xlabel=_SAID[setting], title=f"Ours: {_SAID[setting].partition(' ')[0]}")
+            axes.set(xlabel=_LABELS[setting], title=f"Ours: {_LABELS[setting].partition(' ')[0]}")
             axes.set_ylabel("time saved [%]", color="#24415c")
             right.set_ylabel("deviation", color="#c2571a")
             if axes.get_subplotspec().is_first_col():
@@ -208,7 +210,7 @@ def _accuracy(answers: Sequence[Answer], shown: Sequence[str], labels: Sequence[
     return found
 
 
-def _apart(answer: Answer, expected: Answer) -> tuple[float, float]:
+def _deviation(answer: Answer, expected: Answer) -> tuple[float, float]:
     """Deviation and mean squared error."""
     error = np.asarray(answer, np.float64) - expected
     return float(np.linalg.norm(error) / max(float(np.linalg.norm(expected)), 1e-9)), float(np.mean(error**2))
@@ -218,14 +220,14 @@ def _sweep(setting: str, rows: Sequence[StoredRow]) -> dict[str, Any]:
     """Results by value of one setting; the others have the paper's values."""
     wanted = {f"{value:g}": DEFAULT._replace(**{setting: value}) for value in _SWEEPS[setting]}
     found = {value: [row for row in rows if _settings(row) == one] for value, one in wanted.items()}
-    return {value: _of(mine) for value, mine in found.items() if mine}
+    return {value: _means(mine) for value, mine in found.items() if mine}
 
 
 def _settings(row: StoredRow) -> Settings:
     return Settings(float(row["threshold_db"]), int(row["block_px"]), int(row["expiry"]))
 
 
-def _of(rows: Sequence[StoredRow]) -> dict[str, float]:
+def _means(rows: Sequence[StoredRow]) -> dict[str, float]:
     """Means over clips; accuracy in points, weighted by the number of labelled frames."""
     found = {
         "deviation": round(mean(float(row["deviation"]) for row in rows), 4),
@@ -243,6 +245,6 @@ def _of(rows: Sequence[StoredRow]) -> dict[str, float]:
     return found
 
 
-def _in_words(one: Mapping[str, float]) -> tuple[str, ...]:
+def _formatted(one: Mapping[str, float]) -> tuple[str, ...]:
     lost = [f"{one[f'{column}_lost']:.2f}" if f"{column}_lost" in one else "" for column in _ACCURACIES]
     return (*lost, f"{one['deviation']:.3f}", f"{one['mse']:.3g}", f"{one['saved']:.0f}")

@@ -25,26 +25,26 @@ MUSEUM_SEED = 1
 _EXHIBITS = 30
 NO_VIDEOS = "real clips are left out: give a folder of videos (.avi, .mp4, .mov or .mkv) with --data"
 _FRAMES_PER_S = 30.0
-_ENDINGS = 1.6
+_TURNING_S = 1.6
 """Time in which the phone turns to an exhibit and away from it [s]."""
 
 Pixels = NDArray[np.uint8]
 
 
-class Manner(NamedTuple):
+class FilmingStyle(NamedTuple):
     """Parameters of the filming of a clip."""
 
     liveliness: float
-    """See `Filming`."""
+    """Process `Filming`."""
     dwell_s: float
     """Time before each exhibit [s]; in addition the phone turns to it and away from it, for 0.8 s each."""
 
 
-MANNERS: Mapping[str, Manner] = MappingProxyType(
-    {"standing": Manner(0.5, 6.0), "walking": Manner(1.0, 3.0), "panning": Manner(0.5, 0.2)}
+FILMING_STYLES: Mapping[str, FilmingStyle] = MappingProxyType(
+    {"standing": FilmingStyle(0.5, 6.0), "walking": FilmingStyle(1.0, 3.0), "panning": FilmingStyle(0.5, 0.2)}
 )
-TOURS: Mapping[str, Manner] = MappingProxyType(
-    {"tour standing": Manner(0.5, 1.0), "tour walking": Manner(1.0, 1.0)}
+TOURS: Mapping[str, FilmingStyle] = MappingProxyType(
+    {"tour standing": FilmingStyle(0.5, 1.0), "tour walking": FilmingStyle(1.0, 1.0)}
 )
 """Clips of many exhibits, one after the other."""
 
@@ -59,7 +59,7 @@ class Clip:
     """Exhibit in each frame; empty: nothing that a network could recognise."""
 
 
-def names_of(options: RunOptions, generated: Iterable[str] = MANNERS) -> list[str]:
+def names_of(options: RunOptions, generated: Iterable[str] = FILMING_STYLES) -> list[str]:
     """Names of generated clips, and of the videos of ``--data``."""
     return [*generated, *([] if options.data is None else [path.name for path in clips_in(options.data)])]
 
@@ -67,18 +67,18 @@ def names_of(options: RunOptions, generated: Iterable[str] = MANNERS) -> list[st
 @lru_cache(maxsize=4)
 def clip_of(name: str, data: Path | None, seed: int, size: tuple[int, int], most: int) -> Clip:
     """Read the first frames of a clip, resized to width and height; ``name`` is one of `names_of`."""
-    manner = {**MANNERS, **TOURS}.get(name)
-    shown = _filmed(name, manner, seed, most) if manner else real((data or Path()) / name)
+    style = {**FILMING_STYLES, **TOURS}.get(name)
+    shown = _filmed(name, style, seed, most) if style else real((data or Path()) / name)
     frames = list(islice(shown, most))
-    labels = [frame.object_id or "" if manner else "" for frame in frames]
+    labels = [frame.object_id or "" if style else "" for frame in frames]
     scaled = [cv2.resize(frame.image, size, interpolation=cv2.INTER_AREA) for frame in frames]
     return Clip(tuple(np.asarray(frame, np.uint8) for frame in scaled), tuple(labels))
 
 
-def _filmed(name: str, manner: Manner, seed: int, most: int) -> Iterator[Frame]:
+def _filmed(name: str, style: FilmingStyle, seed: int, most: int) -> Iterator[Frame]:
     """Film exhibit after exhibit until there are enough frames; starts before the first exhibit."""
-    stays = int(most / _FRAMES_PER_S / (manner.dwell_s + _ENDINGS)) + 2
+    stays = int(most / _FRAMES_PER_S / (style.dwell_s + _TURNING_S)) + 2
     exhibits = np.random.default_rng([seed, *name.encode()]).permutation(_EXHIBITS)[:stays]
-    walk = [Stay(object_id(one), render_reference(MUSEUM_SEED, one), manner.dwell_s) for one in exhibits]
-    turned = int(_ENDINGS / 2 * _FRAMES_PER_S) if manner.dwell_s > 1 else 0
-    return islice(film(walk, Filming(manner.liveliness, _FRAMES_PER_S), seed), turned, None)
+    walk = [Stay(object_id(one), render_reference(MUSEUM_SEED, one), style.dwell_s) for one in exhibits]
+    turned = int(_TURNING_S / 2 * _FRAMES_PER_S) if style.dwell_s > 1 else 0
+    return islice(film(walk, Filming(style.liveliness, _FRAMES_PER_S), seed), turned, None)

@@ -46,7 +46,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     PLAIN,
     Answer,
     Engines,
-    See,
+    Process,
     engines_of,
     seen,
 )
@@ -66,7 +66,7 @@ _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 _UNCHANGED = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Reusable shares of the frame."""
 _CENTRE, _CORNER = "centre", "corner"
-_BESIDE = "rest"
+_OTHER_WORK = "rest"
 
 
 class Figure(Experiment):
@@ -123,17 +123,17 @@ class Figure(Experiment):
         most = max(theirs, key=lambda name: memory[name]["extra_mb"])
         over = {name: one["overhead_ms"] / one["limit_ms"] for name, one in noise.items()}
         worst = max(over, key=over.__getitem__)
-        dearest = max(matches, key=lambda name: matches[name]["times"]["50"])
+        slowest = max(matches, key=lambda name: matches[name]["times"]["50"])
         note = f"{worst}: {noise[worst]['overhead_ms']:.3f} ± {noise[worst]['interval_ms']:.3f} ms"
         texts = (
-            "extra memory, most of the paper's networks [MB]; 2.5 to 43.8 there",
-            "overhead on noise over max(3 %, 0.1 ms), worst network",
-            "matching half of the maps over matching the input, at most; up to 35 in the paper",
+            "largest extra memory of the paper's networks [MB]; 2.5 to 43.8 in the paper",
+            "overhead on noise relative to max(3 %, 0.1 ms), worst network",
+            "matching half of the maps relative to the input, largest ratio; up to 35 in the paper",
         )
         return (
             Target.at_most(texts[0], memory[most]["extra_mb"], _MOST_EXTRA_MB, most, 1),
             Target.at_most(texts[1], over[worst], 1.0, note, 2),
-            Target.at_least(texts[2], matches[dearest]["times"]["50"], 1.0, dearest, 1),
+            Target.at_least(texts[2], matches[slowest]["times"]["50"], 1.0, slowest, 1),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
@@ -142,24 +142,26 @@ class Figure(Experiment):
         for name, one in summary[SEGMENTS].items():
             pairs = [*one["segments"].values()]
             early = len(pairs) // 3
-            said = _in_sum(pairs)
+            said = _sums(pairs)
             if early:
-                said += f"; the first {early} of {len(pairs) - 1}: {_in_sum(pairs[:early])}"
+                said += f"; the first {early} of {len(pairs) - 1}: {_sums(pairs[:early])}"
             lines.append(("by segment [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)"))
         for name, one in summary[PARTS].items():
             sides = zip(one[_CENTRE].items(), one[_CORNER].values(), strict=True)
             said = ", ".join(f"{share} %: {centre:.0f} / {corner:.0f}" for (share, centre), corner in sides)
-            lines.append(("saved by what can be reused, centre / corner [%]", name, said, ""))
+            lines.append(("time saved by reusable share, centre / corner [%]", name, said, ""))
         for name, one in summary[MATCHES].items():
             times = ", ".join(f"{share} %: {times:.1f}" for share, times in one["times"].items())
-            lines.append(("MIL-N % over one match", name, times, "up to 35 times (ResNet-50)"))
+            lines.append(
+                ("matching N % of the maps, relative to the input", name, times, "up to 35 (ResNet-50)")
+            )
         for name, one in summary[MEMORY].items():
             said = f"{one['plain_mb']:.1f} + {one['extra_mb']:.1f}"
             lines.append(("memory, plain + extra [MB]", name, said, "+ 2.5 to 43.8"))
         for name, one in summary[NOISE].items():
             said = f"{one['plain_ms']:.2f} + {one['overhead_ms']:.3f} ± {one['interval_ms']:.3f}"
             lines.append(("on noise, plain + overhead [ms]", name, said, ""))
-        return ("what", "network", "measured", "paper"), lines
+        return ("quantity", "network", "measured", "paper"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw five panels."""
@@ -200,14 +202,14 @@ class Figure(Experiment):
         noise.bar([*over], [*over.values()], yerr=spread, color="#c2571a", capsize=3)
         limits = [one["limit_ms"] for one in found[NOISE].values()]
         noise.plot([*over], limits, "_", color="#24415c", markersize=18, label="max(3 %, 0.1 ms)")
-        noise.set(title="Overhead where nothing matches", ylabel="ms per frame")
+        noise.set(title="Overhead if no block matches", ylabel="ms per frame")
         noise.legend()
         for axes in (memory, noise):
             axes.tick_params("x", labelrotation=30)
         return picture
 
 
-def _in_sum(pairs: Sequence[Sequence[float]]) -> str:
+def _sums(pairs: Sequence[Sequence[float]]) -> str:
     return " → ".join(f"{sum(times):.1f}" for times in zip(*pairs, strict=True))
 
 
@@ -252,12 +254,12 @@ def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Fra
             engines.partial.reset()
             runtime.spent_ms.clear()
             total_ms = float(seen(see, frames)[1].sum())
-            found.append({**runtime.spent_ms, _BESIDE: total_ms - sum(runtime.spent_ms.values())})
+            found.append({**runtime.spent_ms, _OTHER_WORK: total_ms - sum(runtime.spent_ms.values())})
     whole, reuse = found
     for rest in reuse.keys() - whole.keys():
         number = rest.partition("-")[2]  # empty for the uncut network
         after = [one for one in whole if one.startswith("segment") and one.partition("-")[2] >= number]
-        behind = after if number else [one for one in whole if one != _BESIDE]
+        behind = after if number else [one for one in whole if one != _OTHER_WORK]
         share = reuse[rest] / sum(whole[one] for one in behind)
         reuse |= {one: reuse.get(one, 0.0) + share * whole[one] for one in behind}
     return [_Pair(name, ms / len(frames), reuse.get(name, 0.0) / len(frames)) for name, ms in whole.items()]
@@ -293,10 +295,10 @@ def _by_map(path: Path, engines: Engines, frames: Sequence[Frame]) -> list[_Pair
     now, before = frames[-1], frames[-2]
     maps = [_maps(path, engines.tensor(frame)) for frame in (now, before)]
     matcher = ShiftMatcher(DEFAULT.block_px, DEFAULT.threshold_db)
-    input_ms = _taking(partial(matcher.match, now, before))
+    input_ms = _cpu_ms(partial(matcher.match, now, before))
     width = engines.size[0]
     pairs = [(name, partial(_compared, one, maps[1][name], width)) for name, one in maps[0].items()]
-    return [_Pair(name, _taking(compare), input_ms) for name, compare in pairs]
+    return [_Pair(name, _cpu_ms(compare), input_ms) for name, compare in pairs]
 
 
 def _maps(path: Path, tensor: Answer) -> dict[str, Answer]:
@@ -321,7 +323,7 @@ def _compared(one: Answer, other: Answer, width: int) -> Answer:
     return np.asarray(cv2.resize(squares, size, interpolation=cv2.INTER_AREA), np.float32)
 
 
-def _taking(work: Callable[[], object]) -> float:
+def _cpu_ms(work: Callable[[], object]) -> float:
     """CPU time of ``work`` [ms], median of nine."""
     times = []
     for _ in range(9):
@@ -340,7 +342,9 @@ def _on_noise(engines: Engines, rng: np.random.Generator, blocks: int) -> list[_
     return [_Pair(f"block {number}", *times) for number, times in enumerate(turns)]
 
 
-def _in_turn(plain: See, reuse: See, clips: Iterable[NDArray[np.uint8]]) -> Iterator[tuple[float, float]]:
+def _in_turn(
+    plain: Process, reuse: Process, clips: Iterable[NDArray[np.uint8]]
+) -> Iterator[tuple[float, float]]:
     """Mean times of each clip without its first frame; the two ways alternate in order."""
     for number, frames in enumerate(clips):
         ways = (plain, reuse) if number % 2 else (reuse, plain)
@@ -352,18 +356,18 @@ def _memory(
     network: networks.StudyNetwork, tensors: Sequence[Answer], kept: Path, frames: Sequence[Frame]
 ) -> list[_Pair]:
     """Memory of a separate process that processes a clip, including the network [MB]."""
-    with _alone() as plain:
+    with _separate_process() as plain:
         plain_mb = plain.submit(_plain_mb, network.path, tensors).result()
-    with _alone() as reuse:
+    with _separate_process() as reuse:
         return [_Pair("a clip", plain_mb, reuse.submit(_reuse_mb, network, kept, list(frames)).result())]
 
 
-def _alone() -> ProcessPoolExecutor:
+def _separate_process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def _plain_mb(path: Path, tensors: Sequence[Answer]) -> float:
-    with _growth() as grown_mb:
+    with _memory_growth() as grown_mb:
         session = networks.plain_session(path)
         for tensor in tensors:
             session.run(None, {session.get_inputs()[0].name: tensor})
@@ -371,13 +375,13 @@ def _plain_mb(path: Path, tensors: Sequence[Answer]) -> float:
 
 
 def _reuse_mb(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> float:
-    with _growth() as grown_mb, engines_of(network, kept) as engines:
+    with _memory_growth() as grown_mb, engines_of(network, kept) as engines:
         seen(engines.way(OURS), frames)
         return grown_mb()
 
 
 @contextmanager
-def _growth() -> Iterator[Callable[[], float]]:
+def _memory_growth() -> Iterator[Callable[[], float]]:
     """Yield a function that returns the growth of this process's memory [MB].
 
     The library itself is loaded before.

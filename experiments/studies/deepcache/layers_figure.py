@@ -100,11 +100,11 @@ class Figure(Experiment):
         least = min(known, key=lambda name: known[name]["conv"] / (100 - known[name]["LRN"]))
         share = known[least]["conv"] / (100 - known[least]["LRN"]) * 100
         largest = sum(max(one, key=one.__getitem__) == "conv" for one in known.values())
-        longer = "networks whose convolutions take longer than any other kind; all in the paper"
-        text = "least share of convolutions, LRN left out [%]; 59 in the paper"
+        text_most = "networks in which convolutions take the most time; all in the paper"
+        text_least = "smallest share of convolutions without LRN [%]; 59 in the paper"
         return (
-            Target(longer, largest, largest == len(known), f"of {len(known)}"),
-            Target.at_least(text, share, 50.0, least, 1),
+            Target(text_most, largest, largest == len(known), f"of {len(known)}"),
+            Target.at_least(text_least, share, 50.0, least, 1),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:

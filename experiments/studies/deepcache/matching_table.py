@@ -36,7 +36,7 @@ from nearsight.experiments.studies.deepcache.clips import NO_VIDEOS, clip_of, na
 _SIDE = 227
 _APART = (1, 5)
 """Distances between a frame and its reference [frames]."""
-_HERE, _OURS, _ALL, _DEEPMON = "offset 0", "ours", "exhaustive", "DeepMon"
+_NOT_MOVED, _OURS, _EXHAUSTIVE, _DEEPMON = "offset 0", "ours", "exhaustive", "DeepMon"
 
 
 class _AtZero:
@@ -53,11 +53,11 @@ class _AtZero:
 METHODS: Mapping[str, Callable[[], BlockMatcher]] = MappingProxyType(
     {
         _DEEPMON: HistogramMatcher,
-        _ALL: lambda: SearchMatcher(exhaustive, follow=False),
+        _EXHAUSTIVE: lambda: SearchMatcher(exhaustive, follow=False),
         "three-step": lambda: SearchMatcher(three_step, follow=False),
         "diamond": SearchMatcher,
         "diamond, k = 2, reuse": lambda: SearchMatcher(skip=2, reuse=True),
-        _HERE: _AtZero,
+        _NOT_MOVED: _AtZero,
         _OURS: ShiftMatcher,
         "ours, stride 8": lambda: ShiftMatcher(stride=8),
         "ours, stride 16": lambda: ShiftMatcher(stride=16),
@@ -66,7 +66,7 @@ METHODS: Mapping[str, Callable[[], BlockMatcher]] = MappingProxyType(
 _PAPER: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         _DEEPMON: (4.7, 46.1),
-        _ALL: (33.3, 71.5),
+        _EXHAUSTIVE: (33.3, 71.5),
         "three-step": (24.7, 70.8),
         "diamond": (19.5, 71.2),
         "diamond, k = 2, reuse": (9.7, 69.5),
@@ -74,7 +74,7 @@ _PAPER: Mapping[str, tuple[float, float]] = MappingProxyType(
 )
 """Time on a Nexus 6 [ms], and share of matched blocks [%] in 10,000 images of UCF101."""
 
-_COMPARED = (_DEEPMON, _ALL, _HERE, _OURS)
+_COMPARED = (_DEEPMON, _EXHAUSTIVE, _NOT_MOVED, _OURS)
 """Methods drawn for each clip; the others lie between them."""
 
 
@@ -117,7 +117,7 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``table.<frames apart>.<method>``: times [ms], matched [%]; ``searched``: ours, not at offset 0."""
         found = nested(rows, ("apart", "method"), _of_method)
-        at_zero = {_frame(row): float(row["matched"]) for row in rows if row["method"] == _HERE}
+        at_zero = {_frame(row): float(row["matched"]) for row in rows if row["method"] == _NOT_MOVED}
         searched = [row for row in rows if row["method"] == _OURS and at_zero[_frame(row)] < SETTLED]
         return {
             "table": found,
@@ -132,17 +132,17 @@ class Figure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Limits of the times, and no fewer matches than the exhaustive search."""
         table, searched = summary["table"], summary["searched"]
-        slowest = max(one[_HERE]["ms"]["median"] for one in table.values())
+        slowest = max(one[_NOT_MOVED]["ms"]["median"] for one in table.values())
         behind, where = min(
-            (matched - of[_ALL]["clips"][clip], f"{clip}, {apart} apart")
+            (matched - of[_EXHAUSTIVE]["clips"][clip], f"{clip}, {apart} apart")
             for apart, of in table.items()
             for clip, matched in of[_OURS]["clips"].items()
         )
         longest, how_many = searched["ms"].get("p95", 0.0), f"{searched['share']:.0%} of the frames"
-        text = "matched by ours less by exhaustive search, least [points]"
+        text = "blocks matched by ours minus those by exhaustive search, smallest [points]"
         return (
             Target.at_most("a frame at offset 0, median [ms]", slowest, 0.2),
-            Target.at_most("frames where ours looks for a shift, p95 [ms]", longest, 2.0, how_many),
+            Target.at_most("frames for which ours searches a shift, p95 [ms]", longest, 2.0, how_many),
             Target.at_least(text, behind, -3.0, where, 1),
         )
 

@@ -48,7 +48,7 @@ _WAYS = (PLAIN, GATE, DEEPMON, DEEPCACHE, FIXED, OURS, BUDGETED, WINDOW)
 _OTHERS = (GATE, DEEPMON, DEEPCACHE, FIXED, BUDGETED, WINDOW)
 _FRAMES, _REPEATS = 60, 2
 _TIMES = ("frame_ms", "changed_ms", "p95_ms")
-_FEWEST = 5
+_LEAST_CHANGED = 5
 """Smallest number of changed frames for which a clip counts in their column."""
 _SAVED: Mapping[str, tuple[float, float | None]] = {
     "AlexNet": (28.1, 13.1),
@@ -100,7 +100,7 @@ class Figure(Experiment):
         means = {
             way: {
                 column: round(mean(one[way][column] for one in lines if one["changed"] >= least), 2)
-                for column, least in (("all", 0), ("changed", _FEWEST), ("gate", 0), ("p95", 0))
+                for column, least in (("all", 0), ("changed", _LEAST_CHANGED), ("gate", 0), ("p95", 0))
                 if any(one["changed"] >= least for one in lines)
             }
             for way in _WAYS
@@ -110,7 +110,7 @@ class Figure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Targets for our savings, and the paper's conclusions."""
         pairs = {f"{network} on {clip}": one for network, clip, one in leaves(summary["pairs"], 2)}
-        moving = {name: one for name, one in pairs.items() if one["changed"] >= _FEWEST}
+        moving = {name: one for name, one in pairs.items() if one["changed"] >= _LEAST_CHANGED}
         means = summary["means"]
         found = [
             Target.at_least("time saved over all frames, mean of pairs [%]", means[OURS]["all"], 35.0),
@@ -123,7 +123,7 @@ class Figure(Experiment):
                 _best(f"{text}, best pair [%]", moving, "changed", 40.0),
             ]
         slower = [name for name, one in pairs.items() if one[OURS]["all"] < one[DEEPMON]["all"] - 1.0]
-        text = "pairs on which DeepMon saves more by over a point; none in the paper"
+        text = "pairs for which DeepMon saves over one point more; none in the paper"
         return (
             *found,
             Target.at_least("time saved against the gate, mean of pairs [%]", means[OURS]["gate"], 0.0),
@@ -145,9 +145,11 @@ class Figure(Experiment):
         lines: list[tuple[object, ...]] = []
         for network, clip, one in leaves(summary["pairs"], 2):
             shown = f"{one['changed']} of {one['frames']}", f"{one[PLAIN]['frame_ms']:.1f}"
-            lines.append((network, clip, *shown, *_in_words(one[OURS]), _p95(one), *_both(one)))
+            lines.append((network, clip, *shown, *_formatted(one[OURS]), _p95(one), *_all_and_changed(one)))
         means = summary["means"]
-        lines.append(("mean of pairs", "", "", "", *_in_words(means[OURS]), _p95(means), *_both(means)))
+        lines.append(
+            ("mean of pairs", "", "", "", *_formatted(means[OURS]), _p95(means), *_all_and_changed(means))
+        )
         for name, (theirs, deepmon) in _SAVED.items():
             lines.append((f"paper: {name}", "10 of UCF101", *[""] * 7, deepmon or "", theirs, "", "", ""))
         return (*columns, *(f"{way}: all, changed" for way in _OTHERS)), lines
@@ -189,17 +191,17 @@ def _title(clip: str) -> str:
 
 
 def _number(pair: Mapping[str, Any] | None, column: str) -> float:
-    if pair is None or (column == "changed" and pair["changed"] < _FEWEST):
+    if pair is None or (column == "changed" and pair["changed"] < _LEAST_CHANGED):
         return float("nan")
     return float(pair[OURS][column])
 
 
-def _in_words(saved: Mapping[str, float]) -> tuple[str, ...]:
+def _formatted(saved: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(f"{saved[column]:.1f}" if column in saved else "" for column in ("all", "changed", "gate"))
 
 
-def _both(by_way: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    return tuple(", ".join(_in_words(by_way[way])[:2]) for way in _OTHERS)
+def _all_and_changed(by_way: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    return tuple(", ".join(_formatted(by_way[way])[:2]) for way in _OTHERS)
 
 
 def _p95(by_way: Mapping[str, Mapping[str, float]]) -> str:

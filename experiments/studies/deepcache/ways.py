@@ -32,7 +32,7 @@ from nearsight.device.video.session import VideoSession, VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
 Answer = NDArray[np.float32]
-See = Callable[[Frame], Answer]
+Process = Callable[[Frame], Answer]
 """Returns the network's first output for a frame of its size."""
 
 PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
@@ -91,7 +91,7 @@ class Engines:
         """Convert a frame to the network's input."""
         return np.asarray(scaled_tensor(frame, self.partial.input, self._network.pixels))
 
-    def way(self, name: str, settings: Settings = DEFAULT) -> See:
+    def way(self, name: str, settings: Settings = DEFAULT) -> Process:
         """Create one of the ways, in its state at the start of a clip."""
         if name == PLAIN:
             return self._compute
@@ -102,7 +102,7 @@ class Engines:
         if name == DEEPMON:
             matcher = HistogramMatcher(settings.block_px)
         if name == DEEPCACHE:
-            matcher = MatcherOnGrid(settings, stride)
+            matcher = GridMatcher(settings, stride)
         reuse = VideoSettings(
             **settings._asdict(),
             pixels=self._network.pixels,
@@ -138,7 +138,7 @@ def engines_of(network: StudyNetwork, kept: Path, runtime: Runtime | None = None
         runtime.close()
 
 
-def seen(see: See, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.float64]]:
+def seen(see: Process, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.float64]]:
     """Process all frames; return the answers, and the CPU time of each [ms]."""
     answers, times_ms = [], []
     for frame in frames:
@@ -151,10 +151,12 @@ def seen(see: See, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.fl
 def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
     """Whether each frame has a block that differs from that of the previous frame; True for the first."""
     pairs = zip(frames[1:], frames, strict=False)
-    return np.array([True, *(not _at_rest(*pair, settings).all() for pair in pairs)])
+    return np.array([True, *(not _matching_blocks(*pair, settings).all() for pair in pairs)])
 
 
-def _at_rest(frame: Frame, other: Frame, settings: Settings, offset: Offset = (0, 0)) -> NDArray[np.bool_]:
+def _matching_blocks(
+    frame: Frame, other: Frame, settings: Settings, offset: Offset = (0, 0)
+) -> NDArray[np.bool_]:
     """(R, C): whether each block matches that at this offset."""
     blocks = _blocks(frame.shape[0], frame.shape[1], settings.block_px)
     return np.asarray(blocks.squared_errors(frame, other, offset) < blocks.limits(settings.threshold_db))
@@ -166,22 +168,22 @@ _blocks = cache(Blocks)
 class Gate:
     """Repeats the last answer for a frame in which all blocks match those of the last computed frame."""
 
-    def __init__(self, compute: See, settings: Settings) -> None:
+    def __init__(self, compute: Process, settings: Settings) -> None:
         self._compute, self._settings = compute, settings
         self._known: tuple[Frame, Answer] | None = None
         self._age = 0
 
     def __call__(self, frame: Frame) -> Answer:
-        """See `See`."""
+        """See `Process`."""
         known, self._age = self._known, self._age + 1
         expired = self._age >= self._settings.expiry
-        if known is None or expired or not _at_rest(frame, known[0], self._settings).all():
+        if known is None or expired or not _matching_blocks(frame, known[0], self._settings).all():
             known, self._age = (frame, self._compute(frame)), 0
         self._known = known
         return known[1]
 
 
-class MatcherOnGrid:
+class GridMatcher:
     """The paper's matcher, with its offset rounded to the stride; other offsets cannot be reused."""
 
     def __init__(self, settings: Settings, stride: int) -> None:
@@ -194,7 +196,7 @@ class MatcherOnGrid:
         down, right = (self._stride * round(one / self._stride) for one in found.offset)
         if (down, right) == found.offset:
             return found
-        return Match((down, right), _at_rest(frame, reference, self._settings, (down, right)))
+        return Match((down, right), _matching_blocks(frame, reference, self._settings, (down, right)))
 
 
 def bars(axes: Axes, found: Mapping[str, Mapping[str, float]], numbers: str = "") -> None:

@@ -104,8 +104,8 @@ def test_frame_and_reference_do_not_share_pixels(reference: Reference) -> None:
 @pytest.mark.parametrize("reference", [Composite(), LastFrame()])
 def test_a_first_frame_and_one_of_another_size_need_a_whole_execution(reference: Reference) -> None:
     assert reference.pixels is None
-    with pytest.raises(InvalidArgument, match="no frame"):
+    with pytest.raises(InvalidArgument, match="of this shape, got none"):
         reference.update(flat(1), (0, 0), [])
     reference.restart(flat(1))
-    with pytest.raises(InvalidArgument, match="cannot follow one of"):
+    with pytest.raises(InvalidArgument, match="requires a previous frame of this shape, got one of"):
         reference.update(flat(1, 10, 20), (0, 0), [])

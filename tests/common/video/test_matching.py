@@ -143,7 +143,7 @@ def test_matched_blocks_are_above_the_threshold_and_at_least_as_many_as_without_
 
 
 def test_after_unsuccessful_searches_motion_is_searched_less_often_but_still_found() -> None:
-    wall, matcher = scene(160), ShiftMatcher(gives_up=True)
+    wall, matcher = scene(160), ShiftMatcher(backs_off=True)
     for seed in range(24):
         assert matcher.match(noise(97, 97, seed), view(wall, 30, 30)).offset == (0, 0)
     found = [matcher.match(view(wall, 34, 30), view(wall, 30, 30)).offset for _ in range(20)]

@@ -194,7 +194,7 @@ def test_an_offset_that_is_no_multiple_of_the_stride_is_refused() -> None:
     nodes = [Node(Window((3, 3), (2, 2)), ("a",), "b"), Node(Window((3, 3), (2, 2)), ("b",), "c")]
     graph = RegionGraph(nodes, "a", "c", (32, 32))
     assert graph.stride == (4, 4)
-    with pytest.raises(InvalidArgument, match="offset of 2 cells is no multiple of the stride 4"):
+    with pytest.raises(InvalidArgument, match="offset of 2 cells is not a multiple of the stride 4"):
         graph.changed([], (2, 0))
 
 
@@ -221,5 +221,5 @@ def test_maps_of_different_strides_cannot_be_joined() -> None:
         Node(Window((5, 5)), ("a",), "c"),
         Node(Window(), ("b", "c"), "d"),
     ]
-    with pytest.raises(InvalidArgument, match="maps of different sizes or strides meet in 'd'"):
+    with pytest.raises(InvalidArgument, match="'d' combines maps of different sizes or strides"):
         RegionGraph(nodes, "a", "d", (8, 8))

@@ -105,5 +105,5 @@ def test_a_cell_beside_a_blob_is_separated_by_columns() -> None:
 
 
 def test_a_covering_without_rectangles_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="at least one rectangle"):
+    with pytest.raises(InvalidArgument, match="rectangles must be at least 1"):
         covering(np.ones((2, 2), bool), 0)

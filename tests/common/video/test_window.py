@@ -29,7 +29,7 @@ def test_content_moves_only_by_multiples_of_the_stride_and_the_window_stays_in_t
 ) -> None:
     window = Window.centred((height, width), margin)
     for motion in moves:
-        found = window.following(motion, stride)
+        found = window.moved_by(motion, stride)
         if found is None:
             assert min(window.room) < stride - 1
             continue
@@ -45,7 +45,7 @@ def test_content_moves_only_by_multiples_of_the_stride_and_the_window_stays_in_t
 @given(motions, strides)
 def test_a_window_jumps_only_at_the_edge_of_the_frame(motion: tuple[int, int], stride: int) -> None:
     window = Window.centred((100, 100), 1.0)
-    found = window.following(motion, stride)
+    found = window.moved_by(motion, stride)
     assert found is not None
     assert all(
         offset == 0
@@ -71,7 +71,7 @@ def test_the_whole_frame_reaches_beyond_the_window_by_the_margin(
     margin: float, height: int, width: int
 ) -> None:
     window = Window.centred((60, 50), margin)
-    frame = window.seen(Rectangle(0, 0, height, width), (height, width))
+    frame = window.in_window(Rectangle(0, 0, height, width), (height, width))
     assert frame[:2] == (-window.top, -window.left)
     assert np.subtract(frame[2:], frame[:2]) == pytest.approx(window.frame_size, abs=1)
 

@@ -17,7 +17,7 @@ def skipped(back_off: BackOff, frames: int) -> list[int]:
             back_off.whole(5.0)
             found.append(number)
         else:
-            back_off.in_vain(FAR, match_ms=1.0, whole_ms=5.0)
+            back_off.not_reused(FAR, match_ms=1.0, whole_ms=5.0)
     return found
 
 
@@ -37,7 +37,7 @@ def test_while_reuse_gains_every_frame_is_matched_also_after_a_miss() -> None:
         if number % 10:
             back_off.reused(FAR, took_ms=3.0)
         else:
-            back_off.in_vain(FAR, match_ms=0.5, whole_ms=5.0)
+            back_off.not_reused(FAR, match_ms=0.5, whole_ms=5.0)
 
 
 def test_reuse_that_takes_longer_than_whole_frames_is_backed_off_from() -> None:

@@ -40,7 +40,7 @@ def test_a_video_gives_a_table_two_pictures_and_a_summary(
     said = capsys.readouterr().out
     assert "24 frames took" in said
     assert "first frame (1)" in said
-    assert "The best class is that of a whole execution in 10 of 10 frames." in said
+    assert "The best class was the same as in a whole execution for 10 of 10 frames." in said
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert len(rows) == 24
     assert (rows[0]["whole"], rows[0]["recomputed"]) == ("first frame", "1.0")
@@ -72,7 +72,7 @@ def test_a_budget_of_no_time_is_refused(
 ) -> None:
     clip = write_video(tmp_path / "clip.avi", 3)
     assert main(["video", str(clip), "--model", str(network), "--budget", "0"]) != 0
-    assert "cannot have budget_ms = 0.0" in capsys.readouterr().err
+    assert "invalid settings of a video session: budget_ms = 0.0" in capsys.readouterr().err
 
 
 def test_a_video_that_ends_early_is_reported_behind_its_results(
@@ -118,7 +118,10 @@ def test_black_and_repeated_frames_and_one_that_is_damaged_are_frames_of_a_video
         (["{clip}", "--model", "{network}", "--pixels", "7"], "--pixels 7 is unknown"),
         (["{clip}", "--model", "{network}", "--csv", "/nowhere/out.csv"], "there is no folder '/nowhere'"),
         (["{clip}", "--model", "{network}", "--heat-map", "out.xyz"], "end the name in .png"),
-        (["{clip}", "--model", "{network}", "--heat-video", "out.gif"], "call it .mp4 or .avi"),
+        (
+            ["{clip}", "--model", "{network}", "--heat-video", "out.gif"],
+            "use a name that ends in .mp4 or .avi",
+        ),
     ],
     ids=["damaged", "no video", "no network", "unknown range", "no folder", "no picture", "no codec"],
 )

@@ -8,7 +8,7 @@ from support.camera import blurred, frame, gray
 
 
 def _likeness(one: np.ndarray, other: np.ndarray) -> float:
-    return glance_at(gray(one).pixels).likeness(glance_at(gray(other).pixels))
+    return glance_at(gray(one).pixels).correlation(glance_at(gray(other).pixels))
 
 
 def _flat(level: int) -> np.ndarray:

@@ -34,13 +34,13 @@ class Camera:
 
     @property
     def known(self) -> str | None:
-        return self.view.holding.recognition.object_id if self.view.holding else None
+        return self.view.current.recognition.object_id if self.view.current else None
 
 
 def test_the_first_frame_is_sent_and_without_a_result_before_its_answer() -> None:
     camera = Camera()
     assert camera.shows(frame()) is ASKED
-    assert (camera.view.holding, camera.view.outline) == (None, None)
+    assert (camera.view.current, camera.view.outline) == (None, None)
 
 
 def test_between_answers_the_outline_follows_the_picture() -> None:
@@ -59,7 +59,7 @@ def test_a_late_answer_is_shown_at_the_current_position_of_the_picture() -> None
         assert camera.shows(frame(left=left)) is SUPERSEDED
     camera.answered(0, recognition(where=corners()))
     camera.shows(frame(left=84))
-    assert camera.view.holding is not None and camera.view.holding.number == 0
+    assert camera.view.current is not None and camera.view.current.number == 0
     assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=84)), abs=2)
 
 
@@ -180,14 +180,14 @@ def test_a_picture_that_is_tracked_stays_known_through_two_unknown_answers() -> 
         assert camera.known == "0042"
         camera.answered(camera.number, UNKNOWN)
     camera.shows(frame(left=76))
-    assert camera.known is None and camera.view.holding is not None
+    assert camera.known is None and camera.view.current is not None
 
 
 def test_unknown_holds_as_well() -> None:
     camera = Camera()
     camera.shows_known(None)
     assert camera.shows(frame(left=63)) is TRACKED
-    assert camera.view.holding is not None and not camera.view.holding.recognition.known
+    assert camera.view.current is not None and not camera.view.current.recognition.known
 
 
 def test_after_failures_the_stream_waits_longer_and_longer_and_the_answer_still_holds() -> None:

@@ -17,12 +17,12 @@ from nearsight.common.inference.tensors import Tensor, TensorSpec
 from nearsight.common.video.matching import Match, Offset, ShiftMatcher
 from nearsight.common.video.regions import Rectangle
 from nearsight.device.video.session import (
-    DEAR,
     EXPIRED,
     FIRST,
+    NO_MATCH,
+    NO_SAVING,
     PAUSED,
     SKIPPED,
-    UNLIKE,
     VideoResult,
     VideoSession,
     VideoSettings,
@@ -259,7 +259,7 @@ def test_black_frames_and_gaps_are_processed_like_other_frames() -> None:
     session = session_of(Mirror())
     black = np.zeros((SIDE, SIDE, 3), np.uint8)
     wholes = [session.run(frame).whole for frame in (noise(), black, black, noise(1), noise(7), noise(7))]
-    assert wholes == [FIRST, UNLIKE, "", UNLIKE, SKIPPED, ""]
+    assert wholes == [FIRST, NO_MATCH, "", NO_MATCH, SKIPPED, ""]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_without_a_gain_by_reuse_frames_are_computed_fully_and_matched_rarely() 
     half = [noise(), noise()]
     half[1][:, : SIDE // 2] = noise(1)[:, : SIDE // 2]
     results = [session.run(half[step % 2]) for step in range(40)]
-    assert results[1].whole == DEAR
+    assert results[1].whole == NO_SAVING
     assert all((shown(one) == half[one.number % 2]).all() for one in results)
     skipped = [one.number for one in results if one.whole == SKIPPED]
     assert len(skipped) > 25
@@ -325,7 +325,7 @@ def test_a_fast_network_is_executed_fully_if_a_quick_check_finds_many_changes() 
     frames[1][:, : SIDE // 4] = noise(1)[:, : SIDE // 4]
     frames[2][:, : 3 * SIDE // 4] = noise(1)[:, : 3 * SIDE // 4]
     results = [session.run(frame) for frame in frames]
-    assert [one.whole for one in results] == [FIRST, "", DEAR, DEAR]
+    assert [one.whole for one in results] == [FIRST, "", NO_SAVING, NO_SAVING]
     assert counting.compared == 1
     assert all((shown(one) == frame).all() for one, frame in zip(results, frames, strict=True))
     assert session.run(frames[-1]).whole == "", "a frame that did not change is compared, and reused"
@@ -379,7 +379,7 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
     ],
 )
 def test_invalid_settings_are_named(name: str, value: object) -> None:
-    with pytest.raises(InvalidArgument, match=f"cannot have {name} = "):
+    with pytest.raises(InvalidArgument, match=f"video session: {name} = "):
         VideoSettings(**{name: value})  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.studies.deepcache.clips import MANNERS, clip_of, names_of
+from nearsight.experiments.studies.deepcache.clips import FILMING_STYLES, clip_of, names_of
 
 
 @pytest.mark.system
@@ -26,7 +26,7 @@ def test_videos_of_a_folder_are_clips_without_labels(tmp_path: Path) -> None:
     for _ in range(5):
         video.write(np.full((60, 80, 3), (0, 0, 200), np.uint8))
     video.release()
-    assert names_of(RunOptions(data=tmp_path)) == [*MANNERS, "red.avi"]
+    assert names_of(RunOptions(data=tmp_path)) == [*FILMING_STYLES, "red.avi"]
     clip = clip_of("red.avi", tmp_path, 1, (40, 30), 3)
     assert len(clip.frames) == 3
     assert clip.frames[0].mean(axis=(0, 1)) == pytest.approx((0, 0, 200), abs=12)

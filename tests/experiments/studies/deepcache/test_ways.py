@@ -10,7 +10,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     OURS,
     PLAIN,
     Gate,
-    MatcherOnGrid,
+    GridMatcher,
     changes,
     engines_of,
     seen,
@@ -45,7 +45,7 @@ def test_frames_with_a_changed_block_are_detected(picture: np.ndarray) -> None:
 
 def test_offsets_of_the_papers_matcher_are_multiples_of_the_stride(picture: np.ndarray) -> None:
     smooth = np.kron(picture[:24, :32], np.ones((4, 4, 1), np.uint8))
-    found = MatcherOnGrid(DEFAULT, 4).match(np.roll(smooth, (-3, 0), (0, 1)), smooth)
+    found = GridMatcher(DEFAULT, 4).match(np.roll(smooth, (-3, 0), (0, 1)), smooth)
     assert found.offset == (4, 0)
     assert found.matched.shape == (10, 13)
 
