@@ -64,6 +64,26 @@ class Rectangle(NamedTuple):
         )
 
 
+def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
+    """Merge the true cells into rectangles: repeatedly the largest one of the remaining cells.
+
+    Parameters
+    ----------
+    mask
+        (R, C).
+
+    Returns
+    -------
+    Disjoint rectangles that contain exactly the true cells, largest first. DeepCache, section 4, step 5.
+    """
+    rows, found = _lines(mask), list[Rectangle]()
+    while (box := _largest(rows)).area:
+        found.append(box)
+        kept = ~_bits(box.left, box.right)
+        rows[box.top : box.bottom] = [bits & kept for bits in rows[box.top : box.bottom]]
+    return tuple(found)
+
+
 def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
     """
     Rectangles that contain all true cells and few false ones.

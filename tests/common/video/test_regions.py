@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.regions import Rectangle, _largest, _lines, covering
+from nearsight.common.video.regions import Rectangle, covering, largest_rectangles
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 12))
 
@@ -52,11 +52,17 @@ def test_intersection_and_union_of_rectangles() -> None:
 
 
 @given(masks())
-def test_the_largest_rectangle_is_that_of_brute_force(mask: NDArray[np.bool_]) -> None:
-    small = mask[:6, :6]
-    box = _largest(_lines(small))
-    assert small[box.top : box.bottom, box.left : box.right].all()
-    assert box.area == largest_area(small)
+def test_largest_rectangles_contain_exactly_the_true_cells_once(mask: NDArray[np.bool_]) -> None:
+    boxes = largest_rectangles(mask)
+    assert np.array_equal(count(boxes, mask.shape), mask)
+
+
+@given(masks())
+def test_each_rectangle_is_the_largest_of_the_remaining_cells(mask: NDArray[np.bool_]) -> None:
+    left = mask[:6, :6].copy()
+    for box in largest_rectangles(left):
+        assert box.area == largest_area(left)
+        left[box.top : box.bottom, box.left : box.right] = False
 
 
 @given(masks(), st.integers(1, 9))
