@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LONGEST_TIMEOUT_S = 86_400.0
 CLOSE_TIMEOUT_S = 5.0
-"""Maximum wait of `BaseRecognizer.close` for running callbacks."""
+"""Maximum wait of `BaseRecognizer.close` for running and queued callbacks [s]."""
 
 
 class BaseRecognizer:
@@ -82,10 +82,10 @@ class BaseRecognizer:
         Parameters
         ----------
         image : bytes, path, ndarray, binary file or Pillow image
-            A JPEG, PNG or WebP file as bytes, its path, or a file object of it; pixels ``(H, W)``, ``(H, W,
-            3)`` or ``(H, W, 4)`` uint8 in OpenCV's order (blue, green, red, alpha, which is dropped); or an
-            image of Pillow. Buffers are copied: reuse them as soon as this returns. `Features` that were
-            extracted elsewhere are accepted as well.
+            A JPEG, PNG or WebP file as bytes, its path, or a file object of it; pixels ``(H, W)``,
+            ``(H, W, 3)`` or ``(H, W, 4)`` uint8 in OpenCV's order (blue, green, red, alpha, which is
+            dropped); or an image of Pillow. Buffers are copied: reuse them as soon as this returns.
+            `Features` that were extracted elsewhere are accepted as well.
         callback : callable
             Called exactly once, with a `Recognition` or a `NearsightError`, on the callback thread. Callbacks
             run one after another in the order in which requests were completed, so a slow one delays the

@@ -105,7 +105,7 @@ class CallbackThread:
         Parameters
         ----------
         timeout_s : float
-            Maximum wait for running jobs.
+            Maximum wait for running and queued jobs.
 
         Returns
         -------

@@ -62,8 +62,8 @@ class PeerStore:
         value : bytes or str
             Text is stored as UTF-8. At most ``PeerSettings.value_limit_bytes``.
         ttl_s : float, optional
-            Seconds after which the key is deleted with all its content. Each write of the key except `remove`
-            sets this time again. None: the key stays as long as there are devices.
+            Seconds after which the key is deleted with all its content. Each further write of the key except
+            `remove` replaces this time. None: the key stays as long as there are devices.
 
         Raises
         ------

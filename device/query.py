@@ -107,7 +107,7 @@ class QueryContext:
     Attributes
     ----------
     network : bool, optional
-        Whether the catalogue is a network; None before the first answer.
+        Whether a network answers for the catalogue; None before the first answer.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class DeviceQuery:
         self._file_bytes = len(self._image.data) if self._image is not None else None
         self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
-        self._asked_for = 0  # an image may have fewer features
+        self._asked_for = 0  # number requested; an image may have fewer features
         self._to_send = False
         self.snapshot: LocalSnapshot | None = None
         """The snapshot that answers this query on the device."""

@@ -32,7 +32,7 @@ class AdaptationRules:
     """Maximum distance of an adapted descriptor from the vouched one, in bits of 256."""
     min_features: int = 20
     max_features: int = 300
-    """Number of features of an adapted view."""
+    """Minimum and maximum number of features of an adapted view."""
     new_bits: int = 16
     """Minimum distance of a new descriptor from the existing ones of the feature, in bits."""
     min_new: float = 0.25

@@ -36,10 +36,10 @@ class SecondLook:
     """An immutable snapshot of adapted views that recognises photos. Thread-safe.
 
     Used for photos that the vouched models do not recognise. A result of a view is accepted only if the
-    vouched model confirms it. This costs recall: without it, views of own photos find two to three times as
-    many more. But a peer cannot cause an answer that the vouched model does not support. The check also
-    applies to own views: verified like vouched ones, they gave one wrong answer to 19,320 photos, and the
-    vouched models gave none.
+    vouched model confirms it. This costs recall: without it, views of own photos give two to three times as
+    many additional answers. But a peer cannot cause an answer that the vouched model does not support. The
+    check also applies to own views: verified like vouched ones, they gave one wrong answer to 19,320 photos,
+    and the vouched models gave none.
 
     Own views are used first, separately from shared ones, so that shared views cannot hide what was learned
     here.

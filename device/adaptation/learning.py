@@ -33,7 +33,7 @@ class Refusal(StrEnum):
     OUTDATED = "outdated"
     """For another version of the model than the one in memory."""
     NO_SUCH_FEATURE = "no such feature"
-    """Contains a view or features that the vouched model does not have."""
+    """Refers to a view or features that the vouched model does not have."""
     WRONG_SIZE = "wrong size"
     """Too few features to be useful, or more than the limit."""
     NOT_SIMILAR = "not similar"

@@ -288,7 +288,9 @@ class CooperativeModelSource:
         """Ask a tier, as no peer has the model."""
         left_s = search.deadline_s - self._clock.monotonic()
         if left_s <= 0:
-            search.result.set_exception(DeadlineExceeded("searching a model at peers took the whole timeout"))
+            search.result.set_exception(
+                DeadlineExceeded("the search for a model at peers took the whole timeout")
+            )
             return
         self._ask_tier(self._context.catalogue, (search.object_id,), search.result, left_s)
 

@@ -174,7 +174,7 @@ class PeerNode:
             self._handover.leave(deadline.remaining_s())
             self._announce_departure(min(grace_s, LEAVE_TIMEOUT_S))
         self.store.close()
-        if hands_over:  # entries written meanwhile; from now on all writes fail
+        if hands_over:  # entries written meanwhile; from now on writes fail, as no peer would get them
             self._handover.leave(deadline.remaining_s())
         self._server.stop(min(grace_s, LEAVE_TIMEOUT_S))
         self._discovery.stop(farewell=grace_s > 0)

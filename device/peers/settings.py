@@ -42,7 +42,7 @@ class PeerSettings(SettingsGroup):
     from."""
     broadcast: str = ""
     """IPv4 address to which beacons are sent. Empty: 127.255.255.255 on loopback, else 255.255.255.255, or
-    the broadcast address of each network if ``listen`` is unspecified (0.0.0.0); "off": no beacons."""
+    the broadcast address of each network if ``listen`` is unspecified (0.0.0.0, [::]); "off": no beacons."""
     beacon_port: int = Field(default=7400, ge=1, le=65_535)
     """UDP port of the beacons; the same on all devices."""
     period_s: Seconds = 5.0
@@ -56,8 +56,8 @@ class PeerSettings(SettingsGroup):
     max_peers: int = Field(default=128, ge=1, le=4096)
     """Maximum number of peers; further devices are ignored."""
     secret_key_file: _UserPath | None = None
-    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: the key that the
-    device uses for edges, if it has one."""
+    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: the secret key that
+    this device uses otherwise (for edge and cloud), if it has one."""
     allowed: _UserPath | None = None
     """Folder with the public key (*.key) of every device to share with. Needed to listen beyond loopback."""
     replicas: int = Field(default=2, ge=1, le=64)

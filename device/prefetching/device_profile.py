@@ -43,7 +43,7 @@ class DeviceProfile(VersionedFile):
 
     @property
     def origin(self) -> str:
-        """The data set of the measurement."""
+        """The data set of the measurement; "measured" if the profile names none."""
         return self.profiles[0].dataset or "measured"
 
     def curves(self, k_max: int, correction: float = 1.0) -> tuple[ExtractionCurves, ...]:

@@ -1,7 +1,7 @@
 """Current costs of a lookup on the device and of a tier's answer: the terms of equation 4.1 (4.4).
 
-L_miss is the latency that a hit would save (`AvoidableLatency`). Photos that no cache could have answered are
-excluded.
+L_miss is the latency that a hit would save (`AvoidableLatency`). Of photos that no cache could have answered,
+only a part of the time counts.
 
 The dissertation uses the mean round trip of the last misses. Misses are a biased sample: once the device
 holds the objects nearby, most misses show objects of no catalogue, or are so poor that a tier needs a second
@@ -279,7 +279,7 @@ class PhotoTransfer:
         return statistics.median_low(self._small_ms) + statistics.median(self._surplus_ms)
 
     def observe_photo(self, transfer_ms: float) -> None:
-        """Record the transfer time of a photo; negative or infinite times are ignored."""
+        """Record the transfer time of a photo; times that are negative or not finite are ignored."""
         if 0 <= transfer_ms < math.inf:
             self._unpaired_ms.append(transfer_ms)
 

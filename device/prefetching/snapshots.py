@@ -169,7 +169,7 @@ class Snapshots:
                 del self._kept[current]
 
     def remove(self, object_ids: Set[str]) -> None:
-        """Remove these objects from all snapshots, including the current one."""
+        """Drop kept snapshots with these objects, and build the current one again without them."""
         self.forget(object_ids)
         answering = self._cache.snapshot
         if answering.names.isdisjoint(object_ids):

@@ -45,7 +45,7 @@ from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
 
 _LONGEST_WAIT_S = 1.0
-"""Maximum time between two turns [s]; also the delay until a device notices that it was suspended."""
+"""Maximum time between two iterations [s]; also the delay until a device notices that it was suspended."""
 
 
 class Discovery:
@@ -202,7 +202,8 @@ class Discovery:
         Raises
         ------
         InvalidArgument
-            If nothing can connect to that endpoint, or if it needs keys.
+            If the endpoint is not of the form tcp://HOST:PORT, or on another machine although there are no
+            keys.
         """
         host, _ = host_and_port(endpoint)
         if self._own.allowed is None and not is_loopback(host):
@@ -242,7 +243,7 @@ class Discovery:
             self._waker.clear()
 
     def _process(self) -> None:
-        """Process all that has happened since the last turn."""
+        """Process all events since the last iteration."""
         actions: list[Action] = []
         beacons = self._beacons.receive()
         with self._lock:
@@ -338,7 +339,7 @@ class PeersService(Service):
         Raises
         ------
         InvalidArgument
-            If nothing can connect to the caller's endpoint.
+            If the stated id is not a node id, or the endpoint cannot be used (see `Discovery.introduced`).
         Unauthenticated
             If the caller claims the id of another node.
         """

@@ -40,7 +40,7 @@ def node_id_of_key(public_key: str) -> NodeId:
 
 
 def random_node_id(rng: random.Random) -> NodeId:
-    """A random id for a device without keys; also used for incarnations."""
+    """A random id for a device without keys, or an incarnation; ``rng`` may be a `random.SystemRandom`."""
     return NodeId(rng.randint(1, _LAST))
 
 

@@ -49,7 +49,7 @@ Actions = tuple[Action, ...]
 JITTER = 0.1
 """Fraction of the period by which beacons are shifted at random, so that those of many devices spread out."""
 MIN_PING_GAP_S = 0.5
-"""Minimum time between the last answer of a peer and a ping because of a failed call [s]."""
+"""Minimum time between the last answer of a peer and a ping because it became suspect [s]."""
 PINGS_BEFORE_GONE = 2
 """Consecutive failed pings after which a peer is dropped. A radio channel may lose a frame of the handshake,
 and TCP may retransmit it only after the ping has timed out."""
@@ -83,7 +83,7 @@ class Membership:
     own : NodeId
         This device.
     incarnation : int
-        Number of this process.
+        Random number of this process.
     settings : PeerSettings
         Period, departure time, limits.
     static : sequence of (NodeId or None, str)

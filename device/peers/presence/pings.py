@@ -1,7 +1,7 @@
 """Limits on pings, and their execution.
 
 Beacons can be forged. They must not cause this device to flood other hosts, therefore `PingLimits` limits the
-pings of each address.
+pings to each address.
 
 When many devices meet, all of them receive each other's beacons at once. If all connected at the same moment,
 the handshakes would take so long that pings time out. Therefore `Pinger` pings only a few strangers (nodes
@@ -30,7 +30,7 @@ from nearsight.device.peers.presence.peer import PingReply
 
 LONGEST_BACKOFF_PERIODS = 4.0
 ADDRESSES_AT_A_TIME = 2
-"""Concurrent pings to one node that beacons may cause; for a stranger, on each host."""
+"""Maximum number of concurrent pings to one node that beacons may cause; for a stranger, on each host."""
 REMEMBERED_ADDRESSES = 1024
 STRANGERS_AT_A_TIME = 4
 WAITING_STRANGERS = 256
@@ -61,8 +61,8 @@ Ask = Callable[[NodeId | None, str], Future[PingReply]]
 class PingLimits:
     """Pings in progress, and addresses whose pings failed.
 
-    At most one ping per address is in progress. After repeated failures an address is pinged less and less
-    often (exponential back-off), but at least every `LONGEST_BACKOFF_PERIODS` periods.
+    At most one ping per address is in progress. After repeated failures, beacons cause pings to an address
+    less and less often (exponential back-off of at most `LONGEST_BACKOFF_PERIODS` periods).
 
     Parameters
     ----------
@@ -235,12 +235,12 @@ class Pinger:
             self._failed(ping)
 
     def _log_failure(self, ping: Ping, error: BaseException) -> None:
-        """Log each refusal once as a warning, so that people see it; log other failures as debug messages."""
+        """Log the first refusal of each endpoint as a warning, so that people see it; else at debug level."""
         new = isinstance(error, Unauthenticated) and ping.endpoint not in self._refused
         if new and len(self._refused) < REMEMBERED_REFUSALS:
             self._refused.add(ping.endpoint)
             self._log.warning(
-                "a device refuses to share with this one",
+                "a device does not share with this one",
                 endpoint=ping.endpoint,
                 reason=str(error),
                 advice="both need the other's key in the folder peers.allowed: `nearsight keys allow`",

@@ -286,7 +286,7 @@ class KVStore:
         return attempt(MOST_REPETITIONS)
 
     def _contribute(self, entry: Entry) -> Future[None]:
-        """Write counts again until no deletion that the writer had not received removes them."""
+        """Write counts; repeat the write if a deletion that the writer had not received removed them."""
 
         def written(known: Sequence[Entry]) -> Future[None]:
             cleared = max((newer.cleared for newer in known), default=NEVER)

@@ -35,7 +35,7 @@ class StoreLimits:
     entry_bytes: int
     """Size of one entry."""
     tombstone_s: float = 600.0
-    """How long a deletion, or the expiry of an entry, is kept."""
+    """How long a deletion, or the expiry of an entry, is kept [s]."""
 
 
 class Place(IntEnum):

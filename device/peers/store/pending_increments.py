@@ -46,7 +46,8 @@ class PendingIncrements:
         Draws the ids of contributors. Each contribution has its own id, so that it is not taken for the
         continuation of another one that is no longer stored here.
     limit : int
-        Maximum number of keys that are kept; acknowledged ones are dropped first.
+        Maximum number of keys that are kept. Beyond it the oldest acknowledged key is dropped, but never one
+        that is not acknowledged.
     limit_bytes : int
         Maximum bytes of the counters of one key.
     """

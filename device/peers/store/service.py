@@ -48,7 +48,7 @@ class NodeAnswer:
     synchronised: bool
     """Whether the node's keys are complete."""
     wait_ms: int = 0
-    """Time that another device needs approximately to produce the value; 0 if none does."""
+    """Remaining time of another device's claim to produce the value [ms]; 0 if there is none."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class ServedCounts:
     writes: int = 0
     refused: int = 0
     handed_over: int = 0
-    """Entries requested from offers of other nodes because they were missing or outdated here."""
+    """Entries requested from offers of other nodes because they were missing or different here."""
 
 
 class StoreService(Service):

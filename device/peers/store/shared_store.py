@@ -118,7 +118,7 @@ class SharedStore:
     settings : PeerSettings
         Limits.
     incarnation : int
-        Number of this process; its id as a writer.
+        Random number of this process; its id as a writer.
     clock : Clock
         The time.
     """

@@ -114,4 +114,4 @@ def test_a_refusal_is_logged_once_per_address(recorded: Recorded, capsys: pytest
     for number in (1, 1, 2):
         recorded.begin(number, urgent=True)
     assert recorded.failed == ["1", "1", "2"]
-    assert capsys.readouterr().err.count("refuses to share with this one") == 2
+    assert capsys.readouterr().err.count("does not share with this one") == 2
