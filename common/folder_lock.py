@@ -17,7 +17,7 @@ _log = get_logger("folder")
 def locked(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on a folder while the block runs; other processes that lock it wait.
 
-    Without any lock, the block runs at once if the folder cannot be opened or its file system has no locks.
+    If the folder cannot be opened or its file system has no locks, the block runs at once, without a lock.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)

@@ -37,7 +37,7 @@ def failed(error: NearsightError) -> Future[A]:
 def then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
     """A future of ``make`` applied to a result.
 
-    ``make`` runs in the thread that completes ``first``, so it must be short.
+    ``make`` runs in the thread that completes ``first``, or at once if that is complete, so it must be short.
     """
     result: Future[B] = pending()
 

@@ -192,7 +192,7 @@ def load_settings(
     section : str
         Table of the file and part of the names in the environment: ``NEARSIGHT_CLOUD__SERVER__LISTEN``.
     config : Path, optional
-        Default: ``./nearsight.toml``, then the file in the user's configuration folder; neither must exist.
+        Default: ``./nearsight.toml``, then the file in the user's configuration folder, if there is one.
     overrides : Mapping, optional
         Dotted key → value from flags. ``None`` means that the flag was not given; text is parsed like an
         environment variable.

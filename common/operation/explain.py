@@ -72,7 +72,7 @@ class DaemonExplanations:
 
     @property
     def absent(self) -> bool:
-        """Whether no daemon answered, not even that it has no cache."""
+        """Whether no daemon answered; a daemon that has no cache decisions is not absent."""
         return self.error not in {"", _NO_CACHE}
 
     def to_json(self) -> dict[str, object]:

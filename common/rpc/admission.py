@@ -224,7 +224,10 @@ class AdmissionQueue(Generic[T]):
         return order
 
     def _drop_last(self, newest: Sender) -> T:
-        """Remove the last request of the peer with the most requests, from its client with the most."""
+        """Remove the last request of the peer with the most requests, from its client with the most.
+
+        If several peers have equally many, the sender of the newest request loses one, if it is among them.
+        """
         peer = self._peer(newest.peer)
         for other in (*self._new.values(), *self._old.values()):
             if other.size > peer.size:

@@ -39,7 +39,7 @@ class ServerObserver(ConnectionObserver, Protocol):
         received_bytes: int,
         sent_bytes: int,
     ) -> None:
-        """A call ended. ``service`` and ``method`` are empty if the request named no known method."""
+        """A call ended. ``service`` and ``method`` are empty if its request was rejected before the queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +89,7 @@ class Answers:
     clock : Clock
         Times of calls.
     observer : ServerObserver or None
-        Receives every answered call.
+        Receives every answered call; None: no observer.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 The cryptography is libsodium's, used through PyNaCl. This module adds the order of the messages and their
 layout only. If any check of a client fails, its connection is closed without an answer. Only a client that
-proved a key which is not allowed receives an error. Source: CurveZMQ (ZeroMQ RFC 26).
+proved its key receives an error: if that key is not allowed, or has too many connections. Source: CurveZMQ
+(ZeroMQ RFC 26).
 """
 
 from __future__ import annotations

@@ -270,8 +270,9 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 def error_for_peer(error: BaseException, trace_id: str) -> NearsightError:
     """The error that the peer receives.
 
-    The texts of errors in `nearsight.common.errors` are written for the peer and sent unchanged. All other
-    errors are bugs or problems of this machine: their details stay in its log, under the trace id.
+    The texts of errors in `nearsight.common.errors`, except `SetupError`, are written for the peer and sent
+    unchanged. A `TimeoutError` becomes `DeadlineExceeded`. All other errors are bugs or problems of this
+    machine: their details stay in its log, under the trace id.
     """
     if isinstance(error, NearsightError) and not isinstance(error, SetupError):
         return error
@@ -294,5 +295,5 @@ def error_of(response: Response) -> NearsightError:
         return InternalError(text, advice=response.advice)
     error = error_from_status(code, response.error, response.advice)
     if isinstance(error, Overloaded) and response.hops:
-        error.tier = response.hops[0].tier  # the first hop is the tier that answered
+        error.tier = response.hops[0].tier  # the first hop is the farthest tier, which refused
     return error

@@ -3,9 +3,9 @@
 The memory that each client occupies in this process is counted: bytes of unfinished requests, of requests
 that wait for their answers, and of unread answers. The total stays below ``memory_limit_bytes``. Beyond it, a
 connection of the client that occupies the most is closed. Clients are counted by key or, without keys, by
-address. If there are too many connections, the client with the most connections loses one. A client that has
-the most connections and repeatedly opens new ones is refused instead, because it would only replace its own
-connections.
+address. If there are too many connections, the client with the most connections loses idle ones. A client
+that has the most connections and repeatedly opens new ones is refused instead, because it would only replace
+its own connections.
 
 All connections are in one epoll, each armed for a single event: the thread that receives the event has
 exclusive use of the connection's input until it arms the connection again. The lock of a connection orders
@@ -47,15 +47,15 @@ _NEWCOMERS_SHARE = 0.5
 
 _NEWCOMERS_BURST_S = 0.05
 _ROOM = 32
-"""Divisor of the connection limit: number of connections that are closed together. Finding them takes
-time."""
+"""Divisor of the connection limit; the quotient is the number of connections that are closed together,
+because finding them takes time."""
 
 _UNPROVEN = 16
-"""Divisor of the connection limit: number of connections beyond it for clients that have not proved their
-keys."""
+"""Divisor of the connection limit; the quotient is the number of connections beyond the limit, for clients
+that have not proved their keys."""
 
 _BEGINS_S = 1.0
-"""Time in which a client is expected to send its first request after it proved its key."""
+"""Age up to which a connection without a request counts as used, once its client has proved its key."""
 
 _SETTLED_S = 10.0
 """A connection that was unused for this long may be replaced by another of the same client."""

@@ -140,7 +140,7 @@ class PendingCalls(Generic[C]):
         return self._connect_now(now_s)
 
     def connected(self, now_s: float) -> list[Action[C]]:
-        """A connection is up, and the server has proved its key."""
+        """A connection is up; with keys, the server has proved its own."""
         self.up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
         return self._send_due(now_s)
 
@@ -163,7 +163,7 @@ class PendingCalls(Generic[C]):
     def lost(self, error: NearsightError, now_s: float) -> list[Action[C]]:
         """The connection ended."""
         self.up, self._connecting_until_s, self._down_since_s = False, None, now_s
-        if self._failures:  # reconnect without delay only if the lost connection had brought an answer
+        if self._failures:  # reconnect without delay only if an answer arrived since the last failure
             self._put_off_connecting(now_s)
         self._failures = max(self._failures, 1)
         self._busy_until_s.clear()

@@ -74,7 +74,7 @@ class ClientSecurity:
 
 
 def client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:
-    """The keys given by the options of a command; None without both options.
+    """The keys given by the options of a command; None if both are missing.
 
     Raises
     ------

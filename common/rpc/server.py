@@ -66,8 +66,8 @@ class RpcServer:
     observer : ServerObserver or None
         Receives every answered call.
     arrived : callable, optional
-        Receives the full method name of each call that arrives, before it is queued or refused; must not
-        block.
+        Receives the full method name of each call that the caller may make, before the call is queued or
+        refused; must not block.
 
     Raises
     ------

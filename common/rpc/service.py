@@ -83,7 +83,7 @@ class CallContext:
     queue_ms: float = 0.0
     """Wait of the request for a worker."""
     stopping: Callable[[], bool] = bool
-    """Whether the server is about to stop, or the caller's key was removed from the list."""
+    """Whether the server is about to stop, or the caller's key was removed or has lost a right."""
     response_blobs: list[Buffer] = field(default_factory=list)
     """Blobs to send with the response. They must not change any more."""
     hops: list[Hop] = field(default_factory=list)

@@ -22,8 +22,8 @@ class ServerSettings(SettingsGroup):
     """Maximum number of waiting requests; beyond it, the last request of the client with the most requests is
     answered OVERLOADED."""
     queue_timeout_s: PositiveFloat = 2.0
-    """Maximum wait of a request. A request that is predicted to wait longer is answered OVERLOADED at
-    once."""
+    """Maximum wait of a request. A request is answered OVERLOADED as soon as it is predicted to wait
+    longer."""
     shares_per_peer: PositiveInt = 8
     """Maximum number of consecutive turns of one peer in the fair order: one for each client of the peer, for
     example for each device of an edge."""
@@ -32,16 +32,17 @@ class ServerSettings(SettingsGroup):
     Further requests are answered OVERLOADED."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
     """Maximum size of message and blobs together. Larger requests and responses are refused. If the waiting
-    requests and unread answers of a client exceed this size, the server stops reading from it."""
+    requests and unread answers of a connection reach this size, the server stops reading from it."""
     max_frames: PositiveInt = 16384
-    """Maximum number of blobs of one request; a client that sends more is disconnected."""
+    """Maximum number of frames of one request, its header and blobs; a client that sends more is
+    disconnected."""
     memory_limit_bytes: PositiveInt = 256 * MEBIBYTE
     """Memory for unfinished requests, requests that wait or are processed, and unread answers of all clients;
-    beyond it, the client that occupies the most is disconnected."""
+    beyond it, a connection of the client that occupies the most is closed."""
     send_limit_bytes: PositiveInt = 128 * MEBIBYTE
-    """Maximum size of a client's unread answers; a client with more is disconnected."""
+    """Maximum size of the unread answers of one connection; a connection with more is closed."""
     connections_limit: PositiveInt = 1024
-    """Maximum number of connected clients; a further one replaces the connection that was idle longest.
+    """Maximum number of connections; further ones replace idle connections of the client with the most.
     Limited to three quarters of the descriptors that the process may open."""
     handshake_timeout_s: PositiveFloat = 10.0
     """A client that has not completed its handshake by then is disconnected."""

@@ -114,7 +114,7 @@ class Transport:
         self._looked_up.pop(link, None)
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
-        """Send a complete message; False if there is no room or no connection. Views must be flat bytes."""
+        """Send a complete message or nothing; False without room or connection. Views must be flat bytes."""
         if self._socket is None or not link.name:
             return False
         last = len(frames) - 1
@@ -167,7 +167,7 @@ class Transport:
                 continue
             del self._by_address[link.address]
             if link.up:
-                error = Unavailable(f"{link.endpoint} closed the connection during the request")
+                error = Unavailable(f"{link.endpoint}: the connection was lost during the request")
                 found.append((link, ConnectionEvent(Change.LOST, error)))
             else:
                 found.append((link, refusal(link, kind, value, find_reason=self._ask_why)))

@@ -20,7 +20,8 @@ from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import Waker
 
 PAUSE_S = 0.02
-"""Interval of receiving while all workers are busy: each time takes the interpreter from them."""
+"""Pause before each receiving while all workers are busy, because receiving takes the interpreter from
+them."""
 _EVENTS = 16
 """Events that a thread takes at once; other threads may take the rest."""
 

@@ -52,9 +52,7 @@ class InProcessTransport(Transport):
         """Lose the connection during a request, as with a broken network."""
         with self._lock:
             self._changes.append(
-                ConnectionEvent(
-                    Change.LOST, Unavailable("the server closed the connection during the request")
-                )
+                ConnectionEvent(Change.LOST, Unavailable("the connection was lost during the request"))
             )
         self.wake()
 
