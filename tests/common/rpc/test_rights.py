@@ -113,7 +113,7 @@ def test_a_server_refuses_calls_beyond_the_role_before_they_are_executed(keys: K
             call("curator", "add_objects", pb.AddObjectsRequest(), "gallery")
         with pytest.raises(PermissionDenied, match=r"writer --catalogue museum --catalogue gallery$"):
             call("curator", "list_objects", pb.ListObjectsRequest(), "gallery")
-        # Rights change without a restart of the server.
+        # Rights change without a restart of the server and without a new connection.
         with Channel(server.endpoint, client_id="phone", security=keys.of("phone")) as channel:
             stub = Stub(channel, CATALOGUE)
             stub.list_objects(pb.ListObjectsRequest(), timeout_s=60, catalogue="museum")
