@@ -44,7 +44,7 @@ TIMEOUT_S = 5.0
 MAX_JOIN_S = 15.0
 """Timeout until a new device is a peer: three beacon periods."""
 _NEWCOMERS, _FLOODED_S = 3, 2.0
-"""New devices that join before the flood of beacons and during it; start of the flood before them."""
+"""New devices that join before and during the flood of beacons; time from its start to the first of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ Three methods on the same distribution and profile, in one run:
 
 - ``exact``: `CacheSizeOptimizer`, all sizes at once;
 - ``python loop``: equation 3.4 for each size;
-- ``local scan``: the dissertation's "gradient descent": move to the best size within 10 while it is better.
+- ``local scan``: the dissertation's "gradient descent": move to the best size within a distance of 10
+  while it is better.
   It is cheap, but stops in the first local minimum.
 
 The whole decision is also measured: ranking of the objects by popularity, choice and explanation.

@@ -56,7 +56,8 @@ from nearsight.experiments.studies.museums import TaughtMuseum
 
 MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
 MAX_ADDED_MIB = (ServerSettings().memory_limit_bytes + ServerSettings().max_message_bytes) / 2**20
-"""Limit of the memory that clients occupy in a daemon: the configured limit and one incomplete message."""
+"""Limit of the memory that clients occupy in a daemon: the configured limit and one message that the
+daemon is assembling."""
 KILL_MIB = 3584
 MAX_ADDED_THREADS = 64
 """Maximum number of threads that an attack may add."""

@@ -46,7 +46,7 @@ from nearsight.experiments.studies.museums import TaughtMuseum
 APPLICATIONS, BURST = 3, 40
 """Processes with the SDK, the last of which is killed at times; photos of each in a burst."""
 MAX_GROWTH = {"MiB": 32.0, "descriptors": 16.0, "threads": 8.0}
-"""Maximum growth in the second half, or a quarter if that is more."""
+"""Maximum growth in the second half, or a quarter of the earlier value if that is more."""
 _STEADY_S = 30.0
 """Memory is not judged in shorter windows: it is higher for 20 s after a change of the catalogue."""
 _FAULT_SHARE = 0.4

@@ -36,7 +36,8 @@ class Dataset:
     references: tuple[Reference, ...]
     queries: tuple[Query, ...]
     remark: str = ""
-    """How the labels were derived, in one line for the user; empty if they come from a labels file."""
+    """How the labels were derived, in one line for the user; empty for a labels file and the layout of
+    Stanford Mobile Visual Search."""
 
     def __post_init__(self) -> None:
         counts = Counter(reference.object_id for reference in self.references)

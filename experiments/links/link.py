@@ -53,7 +53,7 @@ class LinkShape:
 
 
 UNSHAPED = LinkShape()
-"""For the start and warm-up of daemons, which are not part of any measurement."""
+"""Without delay or limits, for the start and warm-up of daemons, which are not part of any measurement."""
 
 # The networks between a building and the cloud in the dissertation's experiments.
 FIGURE_3_2 = LinkShape(rtt_ms=40.0, up_mbps=5.0, down_mbps=5.0)

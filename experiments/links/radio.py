@@ -49,7 +49,7 @@ class RadioSettings:
             raise ConfigurationError("a radio channel needs 0 < basic_rate_mbps <= rate_mbps")
         if not (0 <= self.error_rate < 1 and 0 <= self.loss <= 1 and self.retries >= 0 and self.queue_ms > 0):
             raise ConfigurationError(
-                "a radio channel needs error_rate below 1, loss up to 1, retries from 0 and queue_ms above 0"
+                "a radio channel needs 0 <= error_rate < 1, 0 <= loss <= 1, retries >= 0 and queue_ms > 0"
             )
 
 

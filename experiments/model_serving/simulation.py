@@ -137,7 +137,7 @@ Serve = Callable[[ModelRequests, Mapping[str, ModelCosts], ModelCache], Served]
 
 
 def simulate(workload: Workload, policy: str, budget_bytes: int, seed: int, serve: Serve = replay) -> Served:
-    """Serve a workload with a policy; the cache is filled at random at first. ``seed`` determines both."""
+    """Serve a workload from a cache that is filled at random; ``seed`` is for the filling and the policy."""
     cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(workload.requests, seed)))
     preload(cache, workload.costs, np.random.default_rng(seed))
     return serve(workload.requests, workload.costs, cache)

@@ -57,8 +57,8 @@ _MCACHE_WEIGHTS_MB = {
 _MCACHE_START_S, _MCACHE_MB_PER_S = 0.08, 60.0
 """Load times are a start and a transfer, as in table 2, where the disk has 98 MB/s.
 
-These models come from a disk over a network. With 60 MB/s, the load times are 98 % of those of `quantiles` at
-20 % of the memory (figure 7).
+These models come from a disk over a network. With 60 MB/s, loading is 98 % of the latency of
+`quantiles` at 20 % of the memory, as in figure 7.
 """
 _MCACHE_EXECUTION_S = 0.26
 """Execution time including the transfer to the client.

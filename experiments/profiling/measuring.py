@@ -343,8 +343,8 @@ def fit_polynomial(
     """Fit a polynomial in k of the degree that cross-validation selects.
 
     Folds leave out whole subsets. Of all degrees whose error is within one standard error of the best, the
-    lowest is used, because a higher degree would fit the noise. The weight of a recall is its number of
-    photos. With ``relative``, errors are relative to the values.
+    lowest is used, because a higher degree would fit the noise. Recall and precision are weighted by
+    the number of relevant photos. With ``relative``, errors are relative to the values.
 
     Returns
     -------

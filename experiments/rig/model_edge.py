@@ -88,7 +88,8 @@ class ModelEdge:
         """Costs of networks at this edge: medians over rounds in which each network must be loaded.
 
         The edge measures the load time, which includes unloading other networks. The execution time includes
-        the way to the client and back. Both are scaled down by the CPU share of other processes.
+        the way to the client and back. If other processes left less than one core, both are
+        scaled down to exclude their effect.
         """
         self.warm_up(sizes)  # so that files are read and checked before the measurement
         self.other_cores()

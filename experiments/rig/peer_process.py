@@ -301,7 +301,10 @@ async def _kademlia_trace(
 def _failed_keys(
     command: Command, call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]
 ) -> Answer:
-    """Call the store for each key of a command, at most `IN_FLIGHT` at once; returns the failed keys."""
+    """Call the store for each key of a command, at most `IN_FLIGHT` at once.
+
+    Returns the keys whose calls failed, with their outcomes.
+    """
     named = [str(key) for key in command.get("keys", ())]
     keys = named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
     open_calls: deque[tuple[str, Future[Any]]] = deque()

@@ -256,7 +256,8 @@ class ProcessGroup(Place):
             Whether its standard input and output are pipes, for `ManagedProcess.write_line` and
             `ManagedProcess.output`.
         prefix : sequence of str
-            Words before the command, of a program that executes it, such as ``ip netns exec NAME``.
+            Words before the command, of a program that replaces itself with the command, such as
+            ``ip netns exec NAME``.
 
         Raises
         ------

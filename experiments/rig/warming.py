@@ -41,7 +41,7 @@ _HELD = re.compile(r"(\d+) of (\d+)")
 _FETCHING = re.compile(r"(\d+) objects")
 _CHOSEN = re.compile(r"k=(\d+)")
 _BUILDS_AGAIN_S = 6.0
-"""Minimum quiet time while the cache is below its chosen size [s]. Builds of 1.2 s occur during warm-ups."""
+"""Minimum quiet time while the cache is below its chosen size [s]. A build took 1.2 s in a warm-up."""
 _PREFETCHED = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
 
 

@@ -116,7 +116,9 @@ def replay_of(inventory: Inventory) -> ReplaySpec:
 
 
 def compared_configurations(inventory: Inventory) -> Mapping[str, ConfigurationSpec]:
-    """Configurations to compare: ``replay.configurations``, else the inventory's own, else all built-in ones.
+    """Configurations to compare: ``replay.configurations``, else the inventory's own, else built-in ones.
+
+    Of the built-in ones, an inventory without edges uses only-cloud; any other uses all.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def deploy(node: Node, wheel: Path) -> bool:
     if _output_of(node, [venv_python(host), *_REAL_PYTHON]) != _output_of(
         node, [host.spec.python, *_REAL_PYTHON]
     ):
-        make.append("--clear")  # an existing environment was created by another Python
+        make.append("--clear")  # an environment that may exist was created by another Python
     _install(node, make)
     pip = [venv_python(host), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _install(node, [*pip, *host.spec.pip, remote])

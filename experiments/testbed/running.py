@@ -164,7 +164,7 @@ def visits_of(spec: ReplaySpec) -> tuple[Visit, ...]:
 
 
 def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -> Inventory:
-    """The inventory of a cell with its visits (`visits_of`) as a file, and a catalogue of ``replay.classes``.
+    """The inventory of a cell with its visits (`visits_of`) and a catalogue of ``replay.classes`` objects.
 
     Both files are written to ``folder``.
 

@@ -1,1 +1,4 @@
-"""Traces: visits, the photos that a replay sends, and requests for models; generated and as tables."""
+"""Traces: visits, the photos that a replay sends, and requests for models; generated and as tables.
+
+May import `datasets` and what `datasets` may import.
+"""

@@ -132,7 +132,7 @@ class OnOff:
     Raises
     ------
     InvalidArgument
-        If the duration is not positive or the share is not between 0 and 1, exclusive.
+        If ``on_s`` is not positive or ``duty`` is not between 0 and 1, exclusive.
     """
 
     on_s: float = 300.0
@@ -176,7 +176,7 @@ class Diurnal:
     Raises
     ------
     InvalidArgument
-        If the day is not positive or the amplitude is not in [0, 1].
+        If ``day_s`` is not positive or the amplitude is not in [0, 1].
     """
 
     day_s: float = 1_200.0

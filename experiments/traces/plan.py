@@ -84,7 +84,7 @@ def plan_from_visits(
     visitor : str, optional
         The visitor; optional if the trace has only one visitor.
     seconds : float, optional
-        Duration of the plan.
+        Duration of the plan: photos from this time on are left out. None: no limit.
     unknown_share : float
         Share of the photos that show objects outside the catalogue, in [0, 1).
 

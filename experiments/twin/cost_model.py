@@ -31,8 +31,8 @@ SECOND_LOOK_MS = 60.0
 MISS_FACTORS = (1.0, 20.0)
 """Smallest and largest accepted `CostModel.miss_factor`."""
 _MOST_CANDIDATES_OF = 132
-"""Number of objects from which lookups without a result verify no more candidates. Measured with 800
-features: 9 ms among 33 objects, 13 among 132, 12 among 400."""
+"""Number of objects above which the number of candidates that a lookup without a result verifies no longer
+grows. Measured with 800 features: 9 ms among 33 objects, 13 among 132, 12 among 400."""
 
 
 class Scatter(BaseModel):
@@ -242,10 +242,10 @@ class Costs:
 def lookups_ms(profile: CacheProfile, largest_k: int) -> FloatArray:
     """Lookup times among 0, 1, ... objects [ms]: as measured, made monotonic, with linear interpolation.
 
-    The profile's polynomial is not used here. It must not decrease, so a cost that rises and then stays
-    constant becomes one straight line. On one machine the polynomial gave 5.2 ms among 132 objects and 9.8
-    among 400, where 8.6 and 7.8 were measured. Daemons decide with the polynomial, so the twin's decisions
-    use it as well.
+    The profile's polynomial is used only if there are fewer than two measurements. It must not decrease, so a
+    cost that rises and then stays constant becomes one straight line. On one machine the polynomial gave 5.2
+    ms among 132 objects and 9.8 among 400, where 8.6 and 7.8 were measured. Daemons decide with the
+    polynomial, so the twin's decisions use it as well.
 
     Returns
     -------
@@ -310,9 +310,10 @@ def paper_costs() -> CostModel:
       with 8 cores works on two photos at a time. Among 132 objects it sustains 2 / 0.298 s = 6.7 photos per
       second. This agrees with the measured system in table 6.4: up to 7 devices. A device works on one photo
       at a time.
-    - The cloud's speed is derived from table 6.4. 600 ms for one device and 500 classes is half of f(500). It
-      is sufficient for 5 devices with 300 classes, but not with 500, which gives two photos at a time. These
-      two bounds of only-cloud are therefore inputs, not targets; the values between them are targets.
+    - The cloud's speed is derived from table 6.4. 600 ms for one device and 500 classes is half of f(500).
+      The cloud is sufficient for 5 devices with 300 classes, but not with 500; this gives two photos at a
+      time. These two bounds of only-cloud are therefore inputs, not targets; the values between them are
+      targets.
     - A photo has about 100 kB. There is no second look, and a lookup that finds nothing takes no longer.
     """
     return CostModel(

@@ -207,7 +207,7 @@ class TwinEdge:
         """The work of extraction and lookup [s], and the action that follows it."""
         query, flow, now_s = request.query, request.flow, self._events.now_s
         looks = query.may_work and self.cache.size > 0
-        if not looks and self.cache.result is None:  # forwarded without own work
+        if not looks and self.cache.result is None:  # forwarded without a lookup
             begin = partial(flow.begin, query, now_s)
             return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
         photo, result_s = query.tier_request.photo, 0.0

@@ -100,7 +100,7 @@ class TwinPeer:
     upstream : EdgeSource
         Its edge.
     rng : random.Random
-        Draws its node id, and the order of peers that it asks.
+        Draws its node id, and the holders that it asks for models.
     """
 
     def __init__(

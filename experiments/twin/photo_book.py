@@ -51,7 +51,7 @@ class TypicalTimes:
 
 
 def pace_photos(photos: Mapping[Path, str]) -> dict[Path, str]:
-    """A regular sample of an exhibition's photos, for `Usual.photos`."""
+    """A regular sample of an exhibition's photos, for `TypicalTimes.photos`."""
     return {path: photos[path] for path in list(photos)[:: max(1, len(photos) // _FOR_PACE)]}
 
 
@@ -75,7 +75,7 @@ def measure_photos(
         Ascending; the last is the number that edges extract.
     settings : RecognitionSettings
         The pipeline.
-    usual : Usual, optional
+    usual : TypicalTimes, optional
         Without it, all photos are looked up among all models, and all have the same effort.
     thread_time : callable
         CPU time of this thread [s].

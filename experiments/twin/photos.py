@@ -51,7 +51,7 @@ class TwinPhoto:
     size_bytes: int
     """Size of the file [bytes]."""
     least_features: float
-    """Number of features with which it is recognised at first look; inf: never."""
+    """Smallest number of features with which it is recognised at first look; inf: never."""
     at_second_look: bool
     """Whether the cloud recognises it at the second look at the latest."""
     missed_with: frozenset[int] = frozenset()

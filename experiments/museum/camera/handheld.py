@@ -42,7 +42,7 @@ _SHUTTER_S = 1 / 50
 _DRIFT_HZ, _TREMOR_HZ = (0.03, 0.4), (0.8, 4.0)
 _WAVES = 6
 _FLICKER_HZ = 100.0
-"""Of lamps on 50 Hz mains. The camera records the aliased flicker between frames."""
+"""Flicker of lamps on 50 Hz mains. The camera records the aliased flicker between frames."""
 
 
 @dataclass(frozen=True, slots=True)
