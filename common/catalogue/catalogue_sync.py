@@ -18,7 +18,7 @@ _RETRY_S = 5.0
 
 
 class CatalogueSync:
-    """Fetches a new listing after each change, one at a time. All methods run in the background thread.
+    """Fetches a new listing after each change, one at a time. Runs in the background thread.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class HoldbackQueue:
         return entry is not None and not entry.in_flight and entry.until_s > now_s
 
     def take(self, object_ids: Iterable[str], now_s: float, limit: int) -> tuple[str, ...]:
-        """Choose at most ``limit`` objects without failures, request them now, and mark them as in flight.
+        """Choose at most ``limit`` objects without failures to request now, and mark them as in flight.
 
         Parameters
         ----------

@@ -44,7 +44,8 @@ RETIREMENT_S = 5.0
 After this time no request uses it any more, so the builder thread frees it instead of the last request."""
 
 MAX_UNINDEXED = 64
-"""Objects, or a quarter of those in the index, that may wait for the next index before `put` blocks."""
+"""Number of objects that may wait for the next index before `put` blocks; or a quarter of the objects in the
+index, if that is more."""
 
 V = TypeVar("V")
 

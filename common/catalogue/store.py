@@ -196,7 +196,7 @@ class CatalogueStore(DatabaseFile):
         InvalidArgument
             If a name is not valid, or the maximum number of catalogues is reached.
         CatalogueChanged
-            If ``at`` is given and the existing catalogue has another revision.
+            If ``at`` is given and the catalogue has another revision; a missing catalogue is at revision 0.
         """
         check_catalogue_name(catalogue)
         for item in objects:

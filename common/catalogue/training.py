@@ -246,7 +246,7 @@ class ObjectTrainer:
 
 
 def as_photographed(image: GrayImage) -> tuple[GrayImage, ...]:
-    """Variants of a picture (smaller, out of focus, rotated), used to find look-alikes that it does not show.
+    """Variants of a picture (smaller, blurred, rotated), which find look-alikes that the original does not.
 
     Measured with 629 pictures: each variant found rivals that the original picture did not (decision 033).
     Changes of perspective or light, and all changes combined, found almost none.

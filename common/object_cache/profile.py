@@ -267,7 +267,7 @@ class LookupCorrection:
 
     @property
     def trial_rate(self) -> float:
-        """1 before the first failed trial, halved by each further one."""
+        """1 before the first failed trial, halved by each one, at least 1/20; reset if a cache is kept."""
         return 1.0 / (self._weight * self.half_life_requests) if self.half_life_requests else 1.0
 
     def relax(self, requests: int = 1) -> None:
@@ -281,9 +281,9 @@ class LookupCorrection:
         self.factor **= 0.5 ** (requests / self.half_life_requests)
 
     def _set_half_life(self) -> None:
-        """Set the new delay after the cache was emptied: longer than before, unless it was kept for long."""
+        """Set the half-life after the cache was emptied: longer than before, unless it was kept for long."""
         # A trial takes about as many lookups as the mean averages over. This is its cost, and also the
-        # minimum delay. The maximum delay limits failed trials to 5 % of the requests.
+        # minimum half-life. The maximum half-life limits failed trials to 5 % of the requests.
         trial = 1.0 / self._weight
         if self._lookups >= _KEPT_FACTOR * self.half_life_requests:
             self.half_life_requests = trial

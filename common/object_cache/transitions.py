@@ -197,7 +197,7 @@ class TransitionRow:
 
 
 class TransitionCounts:
-    """Weights of transitions relative to one at a time origin, so that decay changes no stored weight.
+    """Weights of transitions, in units of one at the time origin, so that decay changes no stored weight.
 
     Parameters
     ----------

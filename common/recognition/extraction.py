@@ -3,14 +3,14 @@
 Keypoints and strengths are rounded to the precision of the wire format (1/32 pixel, float16). So features are
 identical wherever they are matched: on the device, at the edge, or after reading them from a database.
 
-ORB runs with the highest FAST threshold that gives the same result. With the low threshold that low-contrast
-images need, FAST finds thousands of corners, and ORB keeps only the few hundred strongest. Most of the time
-is spent on scoring corners that are dropped. The score of a corner is the highest threshold at which it is
-still detected, and non-maximum suppression compares the scores of neighbours. So a higher threshold finds
-exactly the corners with at least this score, with unchanged scores. As long as they fill the quota of every
-pyramid level, ORB keeps the same corners. The threshold is estimated from the smallest level, because that
-level usually has the fewest corners to spare. The number of corners per level then shows whether the
-threshold was too high; if so, detection is repeated with the low one.
+ORB runs with a FAST threshold as high as the image allows without changing the result. With the low threshold
+that low-contrast images need, FAST finds thousands of corners, and ORB keeps only the few hundred strongest.
+Most of the time is spent on scoring corners that are dropped. The score of a corner is the highest threshold
+at which it is still detected, and non-maximum suppression compares the scores of neighbours. So a higher
+threshold finds exactly the corners with at least this score, with unchanged scores. As long as they fill the
+quota of every pyramid level, ORB keeps the same corners. The threshold is estimated from the smallest level,
+because that level usually has the fewest corners to spare. The number of corners per level then shows whether
+the threshold was too high; if so, detection is repeated with the low one.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def level_quotas(count: int) -> tuple[int, ...]:
 
 
 def likely_threshold(pixels: NDArray[np.uint8], quota: int, lowest: int) -> int:
-    """Estimate the highest FAST threshold at which every level of an image still has enough corners.
+    """Estimate a high FAST threshold at which every level of an image most likely has enough corners.
 
     Parameters
     ----------

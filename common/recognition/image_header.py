@@ -39,7 +39,8 @@ def declared_size(data: bytes) -> tuple[int, int]:
     Raises
     ------
     InvalidImage
-        If the data have none of these formats, declare no pixels, or are truncated or damaged.
+        If the data have none of these formats, declare no pixels, have too many parts or scans, or are
+        truncated or damaged.
     ImageTooLarge
         If a JPEG has too many scans times pixels to be decoded in reasonable time.
     """

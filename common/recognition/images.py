@@ -75,7 +75,7 @@ def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> Gr
     InvalidImage
         If the source is not an image, or is incomplete or damaged.
     ImageTooLarge
-        If it has more bytes or pixels than ``limits`` allow, or is a JPEG with too many scans.
+        If it has more bytes or pixels than ``limits`` allow, or is a JPEG with too many scans for its size.
     NotFound
         If the path has no readable file.
     """

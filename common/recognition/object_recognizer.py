@@ -31,7 +31,8 @@ from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, a
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _MAX_INLIERS_PER_VOTE = 4
-"""Verification stops at a candidate that has this factor fewer votes than the winner has inliers."""
+"""Verification stops at a candidate whose votes times this factor are fewer than the inliers of the best one,
+because it would not overtake that."""
 
 _MIN_ALIKE, _OBJECTS_PER_ALIKE, _MAX_ALIKE = 4, 40, 10
 """Number of similar views that are verified per view: minimum, objects of the index per additional view, and

@@ -62,10 +62,10 @@ class RecognitionSettings(SettingsGroup):
     min_inlier_ratio: float = Field(default=0.05, ge=0, le=1)
     """Minimum inliers as a share of the correspondences with a view."""
     max_log10_false_alarms: float = Field(default=-6.0, le=0)
-    """Log10 of the accidental agreements expected per verified view."""
+    """Maximum log10 of the accidental agreements expected per verified view."""
     rival_margin: float = Field(default=1.5, ge=0)
-    """Inliers of an object whose rival is not held, in multiples of the rival's; at least 25. 0 disables
-    this."""
+    """Minimum inliers of an object whose rival is not held, as a multiple of the rival's inliers, and at
+    least 25. 0 disables this."""
     reprojection_px: float = Field(default=5.0, gt=0, le=50)
     """Largest reprojection error of an inlier, pixels."""
     look_again: bool = True

@@ -210,7 +210,11 @@ def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def kept_share(factor: float) -> float:
-    """Share of a picture's features that remain if it is reduced by ``factor``; 1 if it is not reduced."""
+    """Share of a picture's features that remain if it is reduced by ``factor``; 1 if it is not reduced.
+
+    The levels of the pyramid are a factor of `SCALE` apart, and their numbers of features are proportional to
+    their sides. A reduced picture lacks the largest levels.
+    """
     beyond = SCALE**-LEVELS
     return max(_MIN_KEPT, (1 / max(factor, 1.0) - beyond) / (1 - beyond))
 

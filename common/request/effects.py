@@ -35,7 +35,7 @@ class Query(Protocol):
 
     @property
     def has_image(self) -> bool:
-        """Whether an image is available, in addition to features extracted elsewhere."""
+        """Whether an image is available, not only features that were extracted elsewhere."""
 
     @property
     def asked_again(self) -> bool:
@@ -69,7 +69,7 @@ class Stage(Protocol[Q_contra]):
         """Number of features needed for a look, 0 if none; None if the stage must skip this query."""
 
     def look(self, query: Q_contra) -> RecognizedObject | None:
-        """Recognise the object in the photo, and record own hits. Drivers allow this to take long."""
+        """Recognise the object in the photo and record an own hit; None if unknown. May take long."""
 
     def learn(self, query: Q_contra, answer: Answer, lesson: Lesson | None) -> None:
         """Learn from an answer of the next tier or, without a lesson, of a stage behind this one."""

@@ -208,7 +208,7 @@ class RequestFlow(Generic[Q]):
         return self._answered(question, answer, now_s, complete=True)
 
     def failed(self, attempt: int, error: NearsightError, now_s: float) -> Effect[Q] | None:
-        """A tier failed; ask the next one, unless no tier could answer."""
+        """A tier failed; ask the next one, unless that would refuse the request as well."""
         question = self._question
         if self.phase is not Phase.ASKING or question is None or attempt != len(self.attempts):
             return None

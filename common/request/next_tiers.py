@@ -7,7 +7,7 @@ all tiers the first request after the repair succeeds.
 
 A circuit breaker decides which tiers are healthy. A tier that keeps failing cools down, is probed, and
 becomes healthy again by itself. Requests that began before a change of state must not affect the state after
-it: fifty requests that time out together are one failure, and a request lost when the edge stopped is no
+it: fifty requests that time out together are one outage, and a request lost when the edge stopped is no
 failure of the restarted edge. So each permit has the generation in which it was issued, and failures of older
 generations are ignored.
 
@@ -183,7 +183,7 @@ class Choice:
     share: float = 1.0
     """Share of the remaining time."""
     max_s: float = math.inf
-    """Timeout [s]."""
+    """Maximum timeout [s]."""
 
 
 class NextTiers:

@@ -1,11 +1,11 @@
 """Decides whether to serve, verify or refuse a cached result, with one error budget for all keys.
 
 Auto-refresh uses only the number of consecutive confirmations and restarts after each conflict. This module
-keeps all inferences of each key. Statistics over all keys with the same history give the probability that the
-next inference conflicts. This probability is compared with one price for the whole cache. Keys far below the
-price are served and rarely verified; keys near the price are verified often; keys above it run the classifier
-each time. So the budget is spent on the keys with the fewest conflicts. The price follows a target: a share
-of wrong answers, or of inferences.
+keeps counts of all inferences of each key. Statistics over all keys with the same history give the
+probability that the next inference conflicts. This probability is compared with one price for the whole
+cache. Keys far below the price are served and rarely verified; keys near the price are verified often; keys
+above it run the classifier each time. So the budget is spent on the keys with the fewest conflicts. The price
+follows a target: a share of wrong answers, or of inferences.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ WRONG_ANSWERS, INFERENCES = 1_000, 3_000
 class Budget:
     """The price of an error, adjusted to a target by an integral controller.
 
-    Each lookup adds its share of the target to an account; each wrong answer found by a verification is
-    deducted. The price follows the level of the account: at a higher level, more lookups are served. So over
-    n lookups the errors deviate from the target by at most the capacity of the account, divided by n. The
-    level is limited to the range from empty to full, so that a period with few errors does not allow many
-    errors later. A budget of inferences works the other way round.
+    Each lookup adds its share of the target to an account; each wrong answer, as estimated by verifications,
+    is deducted. The price follows the level of the account: at a higher level, more lookups are served. So
+    over n lookups the share of errors deviates from the target by at most the capacity of the account,
+    divided by n. The level is limited to the range from empty to full, so that a period with few errors does
+    not allow many errors later. A budget of inferences works the other way round.
 
     Parameters
     ----------

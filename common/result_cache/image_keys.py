@@ -35,7 +35,7 @@ _SIDE = 8
 THUMBNAIL_BYTES = _SIDE * _SIDE
 _HASH_SIDE_PX = 32
 _FREQUENCIES, _FREQUENCIES_WITH_COLOUR = 6, 5
-"""Limit of the sum of horizontal and vertical frequency; keeps 20 frequencies, or 14 with colour."""
+"""Horizontal plus vertical frequency must be below this limit; keeps 20 frequencies, or 14 with colour."""
 _MEAN_LEVELS, _COLOUR_LEVELS = 25.0, 13.0
 """Units of mean brightness and mean colour [grey levels]. The frequencies are in standard deviations; with
 these units all numbers have similar weight."""
@@ -165,7 +165,7 @@ def perceptual_hash(side: int = 8) -> PhotoKeys[Pixels]:
 def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Features]:
     """Keys from min-hashes of the words formed by ``bits`` of each descriptor; ``rows`` hashes form one key.
 
-    For each of the ``tables``, two photos share a key with a probability of the overlap of their sets of
+    For each of the ``tables``, the probability that two photos share a key is the overlap of their sets of
     words to the power of ``rows`` (Broder, 1997).
 
     Raises
@@ -203,7 +203,7 @@ class Alternatives:
     """Maps the alternative keys of a photo to one representative key.
 
     A photo is looked up, and its result is stored, under the key of an earlier photo of the same view. Keys
-    are joined only after the classifier recognised the photo; otherwise one view could drift into another.
+    are joined only after the classifier processed the photo; otherwise one view could drift into another.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class Alternatives:
         return next((key for key in known if key is not None), keys[0] if keys else None)
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Join these keys to ``key``, under which a photo of a recognised view was looked up."""
+        """Make ``key`` the representative of a photo's keys; keys that were joined before keep theirs."""
         for one in keys:
             if one not in self._representative:
                 if len(self._representative) >= self._size:

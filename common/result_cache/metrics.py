@@ -31,7 +31,10 @@ _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
             lambda one: one.wrong_share_bound,
         ),
         "alarm": ("1: more photos are answered wrongly than the settings allow.", lambda one: one.alarm),
-        "on": ("1: in use; 0: suspended because lookups cost more than they save.", lambda one: one.on),
+        "on": (
+            "1: in use; 0: suspended because lookups cost more than they save, tried again later.",
+            lambda one: one.on,
+        ),
         "cost_seconds": ("Mean cost of a lookup, per photo.", lambda one: one.cost_ms / 1e3),
         "saved_seconds": ("Mean time saved by hits, per photo.", lambda one: one.saved_ms / 1e3),
     }

@@ -194,7 +194,8 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Ke
     change = np.divide(p[None, :], 1.0 - p[:, None], out=np.zeros((len(p), len(p))), where=p[:, None] < 1)
     np.fill_diagonal(change, 0.0)
     inferred, wrong, then_inferred, then_wrong = np.zeros((4, lookups + 1, len(p)))
-    """By length and class: first, the stream begins with this class; then, with a conflict of this class."""
+    """By length and class: the first two for a stream that begins with this class, the others for one that
+    begins with a conflict of this class."""
     for length in range(1, lookups + 1):
         n = int(np.searchsorted(phi, length, side="right"))
         served = np.diff(np.append(phi[:n], length + 1)) - 1

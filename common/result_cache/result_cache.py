@@ -234,7 +234,7 @@ class ResultCache(Generic[K, Y]):
         return path
 
     def learn(self, key: K, value: Y, now_s: float, coarser: Iterable[K] = ()) -> int:
-        """Store the classifier's result for an input with this key and these coarser keys.
+        """Store the classifier's result for an input with this key; existing coarser entries learn from it.
 
         Returns
         -------

@@ -119,7 +119,7 @@ class Selection(Generic[Y]):
     Notes
     -----
     Pure: the cache requests the `levels` to look up, and reports each lookup. The candidate changes if
-    another one would serve at least one percentage point and two standard deviations more.
+    another one would serve more lookups correctly, by one percentage point and by two standard deviations.
     """
 
     def __init__(
@@ -147,6 +147,8 @@ class Selection(Generic[Y]):
             The answer.
         represented : int
             Number of lookups that an inference represents, including itself; 0 if the classifier did not run.
+        now_s : float
+            Current time.
 
         Returns
         -------

@@ -87,7 +87,7 @@ class Tally:
             known[1] *= kept
 
     def estimate(self, budget: Budget, lookups: float) -> tuple[float, float, float]:
-        """The highest price that the budget allows, with the shares of served and wrong lookups."""
+        """The highest price that the budget allows, with the served and wrong shares of ``lookups``."""
         low, high = _PRICES
         for _ in range(_STEPS):
             price = math.sqrt(low * high)
@@ -95,7 +95,7 @@ class Tally:
         return low, *self.at(low, lookups)
 
     def at(self, price: float, lookups: float) -> tuple[float, float]:
-        """Shares of served and wrong lookups at a price, without the verifications."""
+        """Served and wrong shares of ``lookups`` at a price, without the verifications."""
         served = wrong = 0.0
         for place, (known, conflicts) in self._known.items():
             of_each = lookups_served(price, 2.0 ** (-(place + 0.5) / _BINS))

@@ -70,7 +70,7 @@ class KeyedQuery(Query, Protocol):
     result_look: LookState | None
 
     def for_key(self) -> GrayImage | Features:
-        """The photo with a longest side of `KEY_SIDE_PX`; its features if there is no photo."""
+        """The photo, at most `KEY_SIDE_PX` a side; its features if there is no photo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +236,14 @@ class ResultStage:
     # A stage of the request flow
 
     def features_wanted(self, query: KeyedQuery) -> int | None:
-        """0, as no features are needed; None for a photo whose features were just unknown."""
+        """0, as no features are needed; None while suspended, without a listing, or on a second trip."""
         if query.asked_again or self._listing() is None:
             return None
         with self._lock:
             return 0 if self._payoff.may_look() else None
 
     def look(self, query: KeyedQuery) -> RecognizedObject | None:
-        """The object in an earlier photo with the same key, unless it must be verified now."""
+        """The object in an earlier photo with the same key; None if there is none or verification is due."""
         started_s, listing = self._clock.monotonic(), self._listing()
         if listing is None:
             return None

@@ -41,7 +41,7 @@ class ViewCache(Generic[Y]):
     size : int
         Maximum number of results.
     keys : int
-        Mean number of stored keys per result; by default those of four views of an object.
+        Maximum number of stored keys per result, on average; by default those of four views of an object.
     ttl_s : float
         Time after which a result that was not confirmed is deleted [s].
 
@@ -80,7 +80,7 @@ class ViewCache(Generic[Y]):
             Keys of the photo; at least one.
         looked_up : hashable
             The key that `find` returned.
-        shown : Shown, optional
+        shown : ObjectKey, optional
             The object and the client. None if the keys distinguish too little; each view then has its own
             result.
         value : Y

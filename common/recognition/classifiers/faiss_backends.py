@@ -129,7 +129,21 @@ class HnswClassifier(Classifier):
 
 
 def choose_key_bits(descriptors: NDArray[np.uint8], tables: int, bits: int) -> NDArray[np.int64]:
-    """A permutation of the descriptor's bits: the first ``bits`` are the key of table 0, and so on."""
+    """A permutation of the descriptor's bits: the first ``bits`` are the key of table 0, and so on.
+
+    FAISS uses consecutive bits as the key of each table. Descriptor bits are correlated, so some buckets
+    would be crowded and others empty, and every query pays for the crowded ones. Balanced bits with little
+    correlation make the sizes of buckets more even. With 500 objects this halves the time at the same recall.
+
+    Greedy and deterministic: each table in turn takes the free bit with the smallest sum of squared
+    correlations with the bits that it already has, plus a penalty for bits that are mostly 0 or mostly 1.
+
+    Parameters
+    ----------
+    descriptors : ndarray, (M, 32) uint8
+    tables, bits : int
+        ``tables * bits`` must not exceed 256.
+    """
     width = descriptors.shape[1] * 8
     step = max(1, len(descriptors) // _SAMPLE)
     sample = unpack(descriptors[::step]).astype(np.float64)
