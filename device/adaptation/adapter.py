@@ -107,7 +107,7 @@ class AdaptationCounts:
 
     views: int
     size_bytes: int
-    """Views kept now."""
+    """Number of views kept now, and their total size."""
     objects: int
     """Objects in the current second look."""
     learned: int

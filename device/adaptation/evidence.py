@@ -65,7 +65,7 @@ class Evidence:
 def evidence_for(
     query: Features, model: ObjectModel, found: RecognizedObject, rules: AdaptationRules
 ) -> Evidence:
-    """The strongest evidence of any view of the vouched model for an answer; none without corners."""
+    """The strongest evidence of any view of the vouched model for an answer; empty without corners."""
     corners = found.corners
     if corners is None:
         return Evidence(0, _NONE, _NONE, np.empty(0, np.int64), math.inf)

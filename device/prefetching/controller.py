@@ -10,7 +10,7 @@ Request threads call `note`, which does not block. Notes are processed by one ba
 
 Until all models of a decision have arrived or failed, the current models continue to answer (section 4.7.1).
 While the edge does not answer, stored predictions or those of devices nearby are used, and all models in
-memory answer.
+memory answer, up to the limit ``k_max``.
 """
 
 from __future__ import annotations
@@ -432,7 +432,7 @@ class PrefetchController:
             self._observer.serving([*models.values()])
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
-        """The objects to answer with; while the edge does not answer, all models in memory."""
+        """The objects to answer with; without an answer of the edge also others in memory, within k_max."""
         if not self._edge_away or not decision.k:
             return decision.object_ids
         others = [name for name in self._held.versions() if name not in decision.object_ids]

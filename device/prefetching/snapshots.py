@@ -163,7 +163,7 @@ class Snapshots:
         return 0.0
 
     def forget(self, object_ids: Set[str]) -> None:
-        """Drop kept snapshots with these objects, except the current one."""
+        """Drop kept snapshots with these objects; the current snapshot continues to answer."""
         for current, snapshot in [*self._kept.items()]:
             if not snapshot.names.isdisjoint(object_ids):
                 del self._kept[current]

@@ -220,7 +220,7 @@ class Membership:
         return self._take_actions()
 
     def ping_failed(self, ping: Ping, now_s: float) -> Actions:
-        """A ping was not answered in time."""
+        """A ping failed, or was not answered in time."""
         self._advance(now_s)
         self._failed(ping, now_s)
         return self._take_actions()

@@ -78,7 +78,7 @@ class ClusterView:
             self._refresh()
 
     def discard_reports(self) -> None:
-        """Discard all reports, as they may be outdated after this device was suspended."""
+        """Discard all reports: they may be outdated after a suspension or a change of the address."""
         with self._lock:
             self._completed.clear()
             self._refresh()

@@ -147,7 +147,7 @@ class HandoverWorker:
         self._schedule()
 
     def resynchronise(self) -> None:
-        """After this device was suspended: offer everything to all nodes, and request their offers."""
+        """Offer everything to all nodes and request their offers, after a suspension or change of address."""
         with self._lock:
             self._offer_all = True
         self._schedule()

@@ -133,7 +133,7 @@ def item_list(items: Iterable[ListItem]) -> ItemList:
 
 
 def counters(contributions: Iterable[Contribution]) -> Counters:
-    """Counters of these contributions: per contributor the latest start and the highest of each sum."""
+    """Counters of these contributions: per contributor its latest start, and each highest sum since."""
     by_contributor: dict[int, Contribution] = {}
     for contribution in contributions:
         known = by_contributor.get(contribution.contributor)
