@@ -158,10 +158,11 @@ class Restored:
     """Result of `restore`: the content of the backup, and the file of the former database."""
 
     catalogues: int
+    """Number of catalogues."""
     objects: int
     """Number of objects in all catalogues."""
     damaged: tuple[str, ...]
-    """Objects whose models are unreadable, as ``CATALOGUE/ID``."""
+    """Objects whose models cannot be read, as ``CATALOGUE/ID``."""
     replaced: Path | None
     """File of the former database; None if there was none."""
 
@@ -174,7 +175,7 @@ def restore(backup: Path, database: Path) -> Restored:
     NotFound, CorruptStore
         If the backup does not exist, is damaged or has a newer format. Then nothing changes.
     ConfigurationError
-        If a process uses the database, or the disk is not writable.
+        If a process uses the database, or the disk cannot be written.
     """
     database = real_file(database)  # a symbolic link stays a link
     if not database.parent.is_dir():

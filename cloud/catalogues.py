@@ -57,7 +57,7 @@ class Catalogues:
         self.loading = "not begun"
         """Progress of loading, such as "120 of 500 objects"; empty when every catalogue is in service."""
         self.problem = store.read_only
-        """Why changes are rejected, or why other processes' changes are not loaded; empty if all is well."""
+        """Why changes are refused, or why other processes' changes are not loaded; empty if all is well."""
         self._seen_version = 0
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="database-watch", daemon=True)

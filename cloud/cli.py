@@ -289,7 +289,7 @@ def add_object(
     allow_similar: SimilarOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Add one object, or replace the one of the same id. A running cloud recognises it at once."""
+    """Add one object, or replace the one of the same id. On return, a running cloud recognises it."""
     from nearsight.common.catalogue.training import NewObject, check_object
     from nearsight.common.recognition.images import read_image_file
 
@@ -319,7 +319,7 @@ def remove_objects(
     server_key: ServerKeyOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Remove objects. A running cloud stops recognising them at once."""
+    """Remove objects. On return, a running cloud no longer recognises them."""
     from nearsight.common.errors import NotFound
 
     settings = _load(config, None, database)

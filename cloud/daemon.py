@@ -2,7 +2,8 @@
 
 Start order: the database is opened and the port is bound first, so that a damaged file or a used port is
 reported at once. Then the catalogues are loaded. During this time the daemon answers health requests; other
-requests receive UNAVAILABLE. Stop order is the reverse; requests in progress are finished first.
+requests receive UNAVAILABLE if their catalogue is not loaded yet. Stop order is the reverse; requests in
+progress are finished first.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class CloudDaemon:
             max_catalogues=settings.max_catalogues,
         )
         if self._store.read_only:
-            self._log.warning("the database is read-only: changes are rejected", why=self._store.read_only)
+            self._log.warning("the database is read-only: changes are refused", why=self._store.read_only)
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=SYSTEM_CLOCK
         )

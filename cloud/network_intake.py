@@ -81,7 +81,7 @@ def measure_and_add(
     InvalidArgument
         If the labels do not match the network's inputs and outputs.
     SetupError
-        If the repository is not writable.
+        If the repository cannot be written.
     """
     with TemporaryDirectory() as place:
         prepared = Path(place) / "prepared"

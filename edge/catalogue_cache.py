@@ -232,7 +232,7 @@ class CatalogueCache:
         return self._services.next_tiers.overhead(CLOUD, query.image_bytes, extraction_ms)
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
-        """Look up the object on the photo; None is a miss."""
+        """Look up the object in the photo; None is a miss."""
         found = self._found(query)
         self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
         if found is not None:

@@ -180,7 +180,7 @@ class EdgeDaemon:
         ]
         if self._store is not None:
             written = f"{self._store.path}, {self.caches.journal_problem or 'written'}"
-            begun = f"; new, because it was damaged: {self._store.damaged}" if self._store.damaged else ""
+            begun = f"; new, the damaged file is {self._store.damaged}" if self._store.damaged else ""
             facts.append(("state", written + begun))
         facts += [*self.networks.facts(), *self.memory.facts(), *self.standbys.facts()]
         for cache in self.caches.all():

@@ -36,7 +36,7 @@ class InterArrivalTime:
     window : int
         Number of requests in the mean.
     seed_ms : float
-        Value before the first requests.
+        Initial value of all intervals in the window.
     longest_ms : float
         Longer intervals count as this value. Otherwise a single quiet night between two busy periods would
         hide the load for the next hundred requests. ``inf`` is the plain mean of the dissertation.
@@ -107,7 +107,7 @@ class LoadBalancer:
     window : int
         Number of requests in the mean of the compute time.
     compute_seed_ms : float
-        Compute time before the first requests.
+        Initial value of all compute times in the window.
 
     Notes
     -----
@@ -198,7 +198,8 @@ class RecentWork:
 
     While photos arrive, this is the median of recent compute times. After a pause, those times may be from a
     busy period that has ended: parallel lookups share the cores, and each takes longer by the number of
-    lookups per core. Therefore each time is divided by this number, which follows from the recorded times.
+    lookups per core. Therefore each time is divided by this number, which follows from the recorded start
+    and end times.
 
     Parameters
     ----------
@@ -208,9 +209,8 @@ class RecentWork:
 
     def __init__(self, servers: int) -> None:
         self._servers = servers
-        self._work: deque[tuple[float, float]] = deque(
-            maxlen=_WINDOW
-        )  # start and end times [s], ordered by end
+        # Start and end times [s], ordered by end.
+        self._work: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
 
     def observe(self, ended_s: float, compute_ms: float) -> None:
         """Record the compute time of a photo that was just finished."""

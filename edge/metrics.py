@@ -84,7 +84,7 @@ def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
     text = "Requests by answer: here, after a load here, by a similar network, forwarded."
     yield labelled(CounterMetricFamily, "nearsight_edge_network_requests", text, "by", networks.counts())
     if networks.hindsight is not None:
-        text = "Mean time until the network of a request is loaded, also of two reference policies."
+        text = "Mean time until the network of a request is loaded, also with two reference policies."
         ways = ("waited", "fixed_set", "clairvoyant")
         waits = {way: getattr(networks.hindsight, f"{way}_ms") / 1e3 for way in ways}
         yield labelled(GaugeMetricFamily, "nearsight_edge_network_wait_seconds", text, "with", waits)

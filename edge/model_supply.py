@@ -4,9 +4,9 @@ The cache, prefetching, devices and the standby need models. All of them share o
 each model crosses the network once. The kind of requester determines the order of fetching.
 
 If all models for a device are available, the device receives them at once. Otherwise its request waits until
-the others arrived or failed. As soon as some are available, it waits at most ``patience_s``, so that a
+the others arrived or failed. After ``patience_s``, one available model is enough for an answer, so that a
 missing model does not delay the others. Ids of omitted models are listed in the answer. These models are
-fetched for some time, and are available when the device requests them again.
+fetched for some time, so that they are available when the device requests them again.
 """
 
 from __future__ import annotations

@@ -26,11 +26,13 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.edge.profiler import Costs
 from nearsight.edge.settings import TransitionSettings
 
+# Factor in favour of prefetched objects.
 _PREFETCHED_FACTOR = 1.5
-_MAX_PREDICTED = 20.0  # maximum of predicted requests in the correction
-_DECAY_PER_CHOICE = (
-    0.995  # decay of the correction per choice; else a low ratio would stay if nothing is prefetched
-)
+# Window of the correction, in predicted requests.
+_MAX_PREDICTED = 20.0
+# Decay of both counts of the correction per choice; otherwise a low ratio would stay while nothing is
+# prefetched.
+_DECAY_PER_CHOICE = 0.995
 
 
 class MarkovEstimator:
@@ -71,7 +73,7 @@ class MarkovEstimator:
 
     @property
     def staying(self) -> float:
-        """Share of requests for the object that the device requested before."""
+        """Share of requests for the same object as the device's last one; a rolling mean."""
         with self._lock:
             return self._model.staying
 
@@ -164,7 +166,7 @@ class IdlePrefetch:
 
     @property
     def trust(self) -> float:
-        """Ratio of the actual to the predicted requests for prefetched objects; at most 1."""
+        """Ratio of actual to predicted requests for prefetched objects, with 1 added to both; at most 1."""
         with self._lock:
             return min(1.0, (self._actual + 1.0) / (self._predicted + 1.0))
 
@@ -190,7 +192,8 @@ class IdlePrefetch:
         moving : float
             Share of requests for another object than the device's last one.
         """
-        # Prefetched objects have already cost a fetch. Without a factor, equally probable objects alternate.
+        # Prefetched objects have already cost a fetch. Without the factor, equally probable objects would
+        # alternate.
         trust = self.trust
         weighed = {
             name: p * (_PREFETCHED_FACTOR if name in self.prefetched else 1.0)

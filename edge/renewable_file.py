@@ -1,4 +1,4 @@
-"""Database files that an edge may replace by an empty file, because their content returns (decision 035)."""
+"""Database files that an edge may replace by an empty file, because they fill again (decision 035)."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class EdgeRecognitionService(Service):
     def recognize(
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
-        """Recognise the object on the image."""
+        """Recognise the object in the image."""
         query, name = self._reader.read(request, context), context.catalogue
         if not query.asked_again:
             query.may_work = self._load.may_work()
@@ -183,7 +183,7 @@ class EdgeRecognitionService(Service):
         context, sent_s = call.context, self._clock.monotonic()
         request, blobs = call.query.message(step.form, again=step.again)
         if not step.again:
-            # From now on a thread waits for the answer, and it cannot be cancelled.
+            # From now on the server waits for the answer, and it cannot be cancelled.
             call.answer.set_running_or_notify_cancel()
         reply: Future[Reply] = self._cloud.recognition.recognize.future(
             request,

@@ -100,9 +100,9 @@ class LoadSettings(SettingsGroup):
     share: float = Field(default=0.9, gt=0, le=1)
     """Share of the edge's time that recognition may use; with 1 a queue grows without bound."""
     interarrival_seed_ms: float = Field(default=200.0, gt=0)
-    """Assumed time between requests before the first ones."""
+    """Initial value of all times between requests in the window."""
     compute_seed_ms: float = Field(default=50.0, gt=0)
-    """Assumed compute time of a request before the first ones."""
+    """Initial value of all compute times of requests in the window."""
     seed: int = Field(default=1, ge=0)
     """Seed of the random numbers that choose between edge and cloud."""
 

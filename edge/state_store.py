@@ -9,7 +9,7 @@ memory, and writes it as soon as the disk permits.
 
 Ages are measured in the edge's time of operation. The machine's clock is not used, because it may be wrong
 and be corrected meanwhile. Moreover, the popularity at the end of a day is the best estimate for the next
-morning.
+morning, however many hours are between them.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class StateStore(DatabaseFile):
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
-            If the file is not writable.
+            If the file cannot be written.
         """
         now_s = self._operated_s()
         with self.transaction():

@@ -61,7 +61,7 @@ class Api:
         ]
 
     async def recognize(self, request: Request) -> Response:
-        """Recognise the object on one image."""
+        """Recognise the object in one image."""
         services, catalogue = self.services, request.path_params["name"]
         visitor = services.access.identify(request)
         services.access.check(visitor, catalogue)

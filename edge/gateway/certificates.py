@@ -65,7 +65,7 @@ def self_signed(folder: Path, host: str) -> CertificateFiles:
     Raises
     ------
     ConfigurationError
-        If the folder is not writable.
+        If the folder cannot be written.
     """
     files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
     name = socket.gethostname()

@@ -183,7 +183,7 @@ class Connections:
                 self._end(one, "too many")
 
     def end_idle(self) -> None:
-        """End all connections without a response in progress, when the server stops."""
+        """End all connections when the server stops, except those whose client reads a response."""
         for connection in list(self._state.connections):
             if not (isinstance(connection, HttpConnection) and connection.responding):
                 self._end(connection, "unread")

@@ -42,7 +42,7 @@ def openapi_document() -> Json:
     content[FORM] = {"schema": _object({FIELD: image})}
     recognize: Json = {
         "operationId": "recognize",
-        "summary": "Recognise the object on a photo",
+        "summary": "Recognise the object in a photo",
         "parameters": [name],
         "requestBody": {"required": True, "content": content},
         "responses": _responses("The object, or unknown", "Recognition", tuple(_REFUSALS)),

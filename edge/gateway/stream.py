@@ -47,7 +47,7 @@ class Frame:
 
 
 class Stream:
-    """One WebSocket, on the event loop. An object belongs to the task that creates it.
+    """One WebSocket, on the event loop. The task that creates the object also calls `run`.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     Raises
     ------
     ConfigurationError
-        If the file is unreadable, or is not a token file.
+        If the file cannot be read, or is not a token file.
     """
     try:
         return _FILE.validate_json(path.read_bytes())
@@ -82,7 +82,7 @@ def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s:
     Raises
     ------
     ConfigurationError
-        If the name is in use or invalid, a catalogue's name is invalid, or the file is not writable.
+        If the name is in use or invalid, a catalogue's name is invalid, or the file cannot be written.
     """
     for text, what in ((name, "a token"), *((catalogue, "a catalogue") for catalogue in catalogues)):
         if not KEY_NAME.fullmatch(text):

@@ -13,7 +13,7 @@ import numpy as np
 from nearsight.edge.request_distribution import Ranking
 
 FAVOUR = 2.0
-"""A held object is replaced only by one with this many times its requests, as each change is a fetch."""
+"""A held object is replaced only by one with more than this many times its requests: a change is a fetch."""
 _GROWTH = 2.0
 """While models arrive, an index is built when their number has grown by this factor."""
 

@@ -100,7 +100,7 @@ class StandbyStore(DatabaseFile):
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
-            If the file is not writable.
+            If the file cannot be written.
         """
         content = ListObjectsResponse(objects=listing.entries, revision=listing.revision)
         with self.transaction() as connection:
@@ -122,7 +122,7 @@ class StandbyStore(DatabaseFile):
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
-            If the file is not writable.
+            If the file cannot be written.
         """
         with self.transaction() as connection:
             for table in ("listings", "models"):

@@ -237,7 +237,7 @@ def test_an_edge_starts_with_a_damaged_file_and_reports_it(path: Path, cloud: Sc
             one.name: one.value
             for one in device.health.check(HealthRequest(), timeout_s=LONG_S).message.details
         }
-        assert "because it was damaged" in details["state"]
+        assert "the damaged file is" in details["state"]
         assert "edge.db.damaged" in details["state"]
 
 

@@ -41,7 +41,7 @@ const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
  *   `looking`: connected, no answer yet; `failing`: connected, but a frame failed;
  *   `refused` (the token) and `ended` (the camera or video) are the last event of a stream
  * @property {Answer | null} answer  with `known` and `unknown`,
- *   and again for each frame that equals the answered one
+ *   and again for each frame that shows the same picture as the answered one
  * @property {number | null} ageMs  age of the answered frame
  * @property {NearsightError | null} error  with `failing`, `reconnecting`, `offline`, `refused` and `ended`
  */
@@ -69,7 +69,7 @@ export class Recognizer {
     }
 
     /**
-     * Recognise the object on a photo. Large photos are scaled down first; corners are in pixels of the given photo.
+     * Recognise the object in a photo. Large photos are scaled down first; corners are in pixels of the given photo.
      *
      * @param {Blob} photo  an image file that the browser or the gateway can read
      * @param {object} [options]
@@ -101,7 +101,7 @@ export class Recognizer {
     }
 
     /**
-     * Recognise the objects on a video until `close()`, the end of the video or of the camera, or a rejected token.
+     * Recognise the objects in a video until `close()`, the end of the video or of the camera, or a rejected token.
      * The stream reconnects by itself. An exception in the callback is reported, and the stream continues.
      *
      * @param {HTMLVideoElement} video  that plays a camera or a file
