@@ -257,9 +257,10 @@ class CatalogueCache:
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
         """Learn from an answer of the cloud, or of the result cache (no lesson): miss latency and popularity.
 
-        Unknown photos do not count. The miss latency is the time until the cloud's first answer: a larger
-        cache would have saved this time. It does not include the second trip of photos whose features are
-        unknown. No cache saves that trip, and with a higher hit ratio more of the misses are of this kind.
+        Unknown photos add nothing to the popularity. The miss latency is the time until the cloud's first
+        answer: a larger cache would have saved this time. It does not include the second trip of photos whose
+        features are unknown. No cache saves that trip, and with a higher hit ratio more of the misses are of
+        this kind.
         """
         if lesson is None:
             if query.result_look is not None:

@@ -5,8 +5,9 @@ wait here, one per stream, and a newer frame replaces the waiting one. Thus the 
 about one frame interval plus one recognition, for any number of streams. Replaced frames cost the edge no
 time.
 
-The number of places at the edge is adapted by the times in its answers. It increases while frames start
-without waiting, and decreases while their waiting time exceeds their processing time.
+The number of places at the edge is adapted by the times in its answers. It increases while all places are
+in use and frames start almost without waiting. It decreases while the waiting time exceeds the processing
+time.
 """
 
 from __future__ import annotations
