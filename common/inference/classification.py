@@ -122,7 +122,7 @@ def in_colour(frame: Any) -> NDArray[np.uint8]:
     Raises
     ------
     InvalidImage
-        If ``frame`` is not a uint8 array with 1, 3 or 4 channels.
+        If ``frame`` is empty, or not a uint8 array with 1, 3 or 4 channels.
     """
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not frame.size:
         got = f"{frame.shape} of {frame.dtype}" if isinstance(frame, np.ndarray) else type(frame).__name__

@@ -201,7 +201,7 @@ class _Operator:
         return self._others_are_constant(range(1, len(self.node.input)))
 
     def read_addend(self) -> bool:
-        """Whether the fourth input is a map or missing, and all others are constants; sets `addend`."""
+        """Whether input 0 is a map, input 3 a map or missing, and the rest constants; sets `addend`."""
         if not self.has(3):
             return self.reads_one_map()
         self.addend = self.node.input[3]
@@ -327,7 +327,8 @@ def _window(operator: _Operator, kernel: Any) -> Window:
         return window
     if mode == "VALID":
         return replace(window, pads=(0, 0, 0, 0))
-    # SAME: the map's size divided by the stride, rounded up. The padding needed is split between both sides.
+    # SAME: the output's size is the map's, divided by the stride and rounded up. The padding that this
+    # requires is split between both sides.
     before, after = [0, 0], [0, 0]
     for axis, cells in enumerate(operator.first.size):
         stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1

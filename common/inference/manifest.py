@@ -15,8 +15,8 @@ from nearsight.common.inference.measurement import Measurement, measurement_from
 
 Pixels = Literal["0..255", "0..1", "-1..1", "imagenet", "caffe"]
 """Range of the input's pixels. "0..255": as stored; "0..1": scaled; "-1..1": scaled and centred ("tf" in
-Keras); "imagenet": scaled, then normalised with ImageNet's mean and standard deviation ("torch"); "caffe":
-ImageNet's mean subtracted, channels in the order blue, green, red ("caffe")."""
+Keras); "imagenet": scaled, then normalised with ImageNet's mean and standard deviation ("torch" in Keras);
+"caffe": ImageNet's mean subtracted, channels in the order blue, green, red (as in Keras)."""
 
 MAX_LABELS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -42,7 +42,7 @@ class Manifest:
     accuracy: float | None = None
     """Accuracy that the network's owner states, in [0, 1]; None if not stated."""
     stands_in_for: str = ""
-    """Name of the network for which this one may answer while it is being loaded; empty if there is none."""
+    """Name of the network for which this one may answer while that is being loaded; empty: none."""
     measured: Measurement | None = None
     """Costs on the machine of this repository; None if the network has not been measured."""
 

@@ -194,7 +194,7 @@ def measurement_from_dict(values: object) -> Measurement:
     Raises
     ------
     ValueError
-        If fields are missing, unknown or negative.
+        If fields are missing or unknown, or a value is not a number or is negative.
     """
     if not isinstance(values, dict) or values.keys() != {one.name for one in fields(Measurement)}:
         raise ValueError("a measurement is damaged")

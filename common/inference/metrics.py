@@ -61,7 +61,7 @@ _COUNTERS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
         "loads": ("Networks that were loaded.", lambda one: one.counts.loads),
         "failed_loads": ("Loads that failed.", lambda one: one.counts.failed_loads),
         "load_seconds": ("Time of loads.", lambda one: one.counts.load_s),
-        "evictions": ("Networks evicted to load others.", lambda one: one.counts.evictions),
+        "evictions": ("Networks evicted from memory.", lambda one: one.counts.evictions),
     }
 )
 _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(

@@ -114,18 +114,16 @@ class ModelMemory:
         Raises
         ------
         NotFound
-            If there is no network of that name.
+            If there is no network of that name, or its file was found to be damaged.
         Overloaded, Unavailable
-            If it cannot be loaded now; the message states its size and the budget.
-        CorruptStore
-            If its file is damaged.
+            If it cannot be loaded now. If memory is the reason, the message states its size and the budget.
         """
         manifest = self._repository.get(name)
         with self._lock:
             return self._request(manifest, pending())
 
     def when_loaded(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
-        """Execute ``job`` when the network is loaded, on a thread of its own; then release the lease."""
+        """Execute ``job`` when the network is loaded, on a thread for such jobs; then release the lease."""
         return self._waiting.when_loaded(absent, job)
 
     def load_in_background(self, absent: Absent) -> None:
@@ -220,8 +218,8 @@ class ModelMemory:
     def look_back(self) -> Hindsight | None:
         """Compare the waiting times of the last requests with the lowest possible; None without requests.
 
-        Takes about 100 ms if not all networks fit into memory. The result is cached until a request or the
-        budget changes.
+        Takes about 100 ms if not all networks fit into memory. The result is cached until the request log or
+        the budget changes.
         """
         with self._lock:
             basis = (self._requests.changes, self._cache.budget_bytes)
@@ -317,7 +315,7 @@ class ModelMemory:
         if refused.budget_bytes < self._most_bytes:
             others = ", as other processes use the memory of this machine"
         elif refused.budget_bytes < allowed_bytes:
-            others = ", as recognition caches use the rest of the memory"
+            others = ", as recognition caches save more time with the rest of the memory"
         return Overloaded(f"network {refused}{others}", advice="try again")
 
     def _lease(self, resident: Resident) -> Lease:

@@ -46,8 +46,8 @@ class ReuseSettings:
     regions : int
         Maximum number of crops per segment and frame.
     maps_mb : float
-        Maximum memory of the cached maps [MB]. The maps at the end of the segments are stored even if they
-        exceed it.
+        Maximum memory of the cached maps [MB]. The maps at the end of the last segment are stored even if
+        they exceed it.
     least_saved_ms : float
         Minimum saving for a frame of which a tenth changed. Matching and planning take about this time.
     """
@@ -80,7 +80,8 @@ class PartialNetwork:
     input : TensorSpec
     outputs : tuple of TensorSpec
     stride : tuple of int
-        Rows, columns. Only offsets between frames that are multiples of it allow reuse.
+        Rows, columns. Offsets between frames should be multiples of it: then segments with at least half of
+        the time can be reused. (1, 1) if no regions are reused.
     why_whole : str
         Reason why every changed frame runs whole; empty if regions are reused.
     most_changed : float
@@ -288,7 +289,7 @@ class PartialNetwork:
                 stored |= {"why_whole": error.message, "warns": True}
             (temporary / _SEGMENTS).write_text(json.dumps(stored))
             complete(self._runtime.version, folder)
-        except (NearsightError, OSError) as error:  # such as a full disk; repeated at the next start
+        except (NearsightError, OSError) as error:  # such as a full disk; tried again the next time
             done = "saved" if isinstance(error, OSError) else "executed"
             return stored | {"why_whole": f"its segments cannot be {done}: {error}", "warns": True}
         finally:

@@ -90,7 +90,7 @@ class Runtime:
 
     @property
     def version(self) -> str:
-        """Version of the library and digest of the processor. Measurements and saved graphs require both."""
+        """Library version and processor digest. Measurements and saved graphs are valid for these only."""
         return f"{self._library.__version__} {_processor()}"
 
     def load(

@@ -121,7 +121,8 @@ def tensors_from_proto(messages: Sequence[TensorMessage], blobs: Sequence[Blob])
     Raises
     ------
     InvalidMessage
-        If a name is duplicate, a type or rank is not supported, or a blob has the wrong size.
+        If the numbers of messages and blobs differ, a name occurs twice, a type or rank is not supported, or
+        a blob has the wrong size.
     """
     if len(messages) != len(blobs):
         raise InvalidMessage(f"{len(messages)} tensors are declared, but {len(blobs)} blobs were received")

@@ -81,7 +81,7 @@ def best_fixed_set(
 def _fixed_set(
     requests: Sequence[tuple[float, str]], costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> tuple[list[str], float]:
-    """The models that minimise the total loading time if they stay, and that time [ms]."""
+    """Models that should stay, chosen greedily for the least loading time of the others; that time [ms]."""
     counts = Counter(model for _, model in requests)
     values = np.array([count * costs[model].load_ms for model, count in counts.items()])
     sizes = np.array([costs[model].size_bytes for model in counts])

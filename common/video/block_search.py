@@ -109,7 +109,7 @@ def three_step(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
 
 
 def exhaustive(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
-    """Exhaustive search: every offset up to 7 px from the start, nearest first. Source: Barjatya."""
+    """Exhaustive search: every offset up to 7 px per direction, nearest first. Source: Barjatya."""
     best, errors = _at_start(candidates)
     around = [(row, column) for row in range(-_REACH, _REACH + 1) for column in range(-_REACH, _REACH + 1)]
     start, blocks = best.copy(), np.arange(candidates.count)
@@ -149,9 +149,9 @@ class SearchMatcher:
     """
     DeepCache's matcher; see the module.
 
-    The mean motion is rounded to whole pixels, with halves rounded to even numbers. If no block is matched (K
-    = 0 in the paper, which does not define this case), the offset is 0. Smaller blocks at the border are not
-    searched, but compared in step 4.
+    The mean motion is rounded to whole pixels, with halves rounded to even numbers. If no block is matched
+    (K = 0 in the paper, which does not define this case), the offset is 0. Smaller blocks at the border are
+    not searched, but compared in step 4.
 
     Step 4 compares all blocks at once, which is faster than looking up the errors known from step 2.
     Therefore errors are reused only within step 2.
@@ -222,11 +222,11 @@ class SearchMatcher:
 
 class HistogramMatcher:
     """
-    DeepMon's matcher: a block is matched if its colours have a similar distribution at the same place.
+    DeepMon's matcher: a block is matched if its colours are distributed as in the reference at this place.
 
-    The distance of two blocks is the chi-square distance of their histograms, one per colour: `sum((a - b)^2
-    / (a + b)) / (2 n)` over all bins of n values, in [0, 1]. DeepCache states neither the bins nor the limit;
-    the defaults here are our choice.
+    The distance of two blocks is the chi-square distance of their histograms, one per colour:
+    `sum((a - b)^2 / (a + b)) / (2 n)` over all bins of n values, in [0, 1]. DeepCache states neither the bins
+    nor the limit; the defaults here are our choice.
 
     Parameters
     ----------

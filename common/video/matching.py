@@ -41,7 +41,8 @@ _CORRELATED_PX = 128
 """Maximum length of the longer side in the phase correlation: every second pixel of a frame of 227 px."""
 
 _COARSEST_PX = 4
-"""Maximum sampling distance of the phase correlation; sufficient if offsets are multiples of 8 or more."""
+"""Sampling distance of the phase correlation if offsets are multiples of 8 or more [px], which is precise
+enough for them. Large frames are sampled more coarsely; see `_CORRELATED_PX`."""
 
 
 class Match(NamedTuple):

@@ -150,7 +150,7 @@ def _candidates(
     errors: NDArray[np.float32],
     parted: Sequence[Sequence[Part]],
 ) -> Iterator[NDArray[np.bool_]]:
-    """Candidate sets, largest first. The smaller ones contain the unmatched blocks of one part only.
+    """Candidate sets, largest first. The smaller ones add the unmatched blocks of one part to the required.
 
     A set of scattered unmatched blocks would take as long as all of them.
     """

@@ -168,7 +168,7 @@ class MovingWindow:
 
 
 def _start_along(start: int, room: int, stride: int) -> tuple[int, int]:
-    """Start in [0, room] at the nearest distance in multiples of the stride, and that distance."""
+    """Start, moved into [0, room] by the fewest strides, and that distance; outside if none fits."""
     jump = 0
     if start < 0:
         jump = stride * math.ceil(-start / stride)

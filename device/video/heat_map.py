@@ -17,7 +17,7 @@ from nearsight.device.video.session import VideoResult
 _LONGEST_PX, _LEAST_PX = 960, 480
 """Limits of the pictures' longer side."""
 _RECOMPUTED = np.array((0, 120, 255), np.float32)
-"""Orange marks opacity blocks."""
+"""Colour of recomputed blocks: orange (blue, green, red)."""
 _FRAMED = (255, 255, 255)
 """A white line marks the network's window, if that is not the whole frame."""
 _OPACITY = 0.55
@@ -67,7 +67,7 @@ class HeatMap:
         return np.concatenate([drawn, self._legend(mean.shape[1])])
 
     def frame(self, frame: NDArray[np.uint8], result: VideoResult, text: str) -> NDArray[np.uint8]:
-        """The frame with its opacity blocks marked, and a line of text."""
+        """The frame with its recomputed blocks marked, and a line of text."""
         photo = self._shown(frame)
         if self._sum is not None and photo.shape != self._sum.shape:
             photo = np.asarray(cv2.resize(photo, self._sum.shape[1::-1]), np.uint8)

@@ -78,14 +78,14 @@ class StreamSettings:
     credits: int = 2
     """Maximum requests in flight, so that one is prepared while another is processed. 1 in unknown scenes."""
     refresh_s: float = 0.09
-    """Age at which a valid answer is requested again [s]; inf: only when it is lost."""
+    """Time from the last request to the next while its answer is valid [s]; inf: only when it is lost."""
     timeout_s: float = 1.0
     """Deadline of a request [s]."""
 
     def __post_init__(self) -> None:
         if not (self.credits >= 1 and self.refresh_s >= 0 and 0 < self.timeout_s < math.inf):
             raise InvalidArgument(
-                f"a stream needs a credit or more, a refresh of 0 s or more, and a finite timeout; got {self}"
+                f"a stream needs credits >= 1, refresh_s >= 0 and a finite timeout_s > 0, got {self}"
             )
 
 

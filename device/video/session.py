@@ -62,7 +62,7 @@ class VideoSettings:
     block_px: int = 10
     """Side of a block, in pixels of the network's input."""
     expiry: int = 10
-    """N: one of N frames is executed whole. Under a budget each block is recomputed within N frames."""
+    """N: one of N frames is executed whole. Under a budget each block that differs is recomputed within N."""
     composite: bool = True
     """Match with the pixels from which each cached value was computed. False: with the last frame, as in the
     paper, where small differences accumulate."""

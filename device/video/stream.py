@@ -33,7 +33,7 @@ Outcome = Recognition | NearsightError
 
 
 class Ask(Protocol):
-    """Sends a request: the image, a callback for its outcome (called on any thread), and the deadline [s]."""
+    """Sends a request: image, callback for its outcome (at once or later, on any thread), deadline [s]."""
 
     def __call__(
         self, image: AnyImage, deliver: Callable[[Outcome], None], timeout_s: float, *, one_look: bool

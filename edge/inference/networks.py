@@ -158,7 +158,7 @@ class EdgeNetworks:
             self._count("here")
             return found
         if isinstance(found, Absent) and found.costs is not None and not self._cloud_answered:
-            forward_ms = inf  # a load will succeed, but it is not known whether the cloud exists
+            forward_ms = inf  # this edge can load it, but it is not known whether the cloud exists
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = _answerer(found, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
@@ -296,7 +296,7 @@ class EdgeNetworks:
             raise NotFound(f"network {name!r} is not downloaded yet{self._why_not(name)}", advice="try again")
         if not self._cloud_lost() and not self._is_worth_it(name):
             raise Overloaded(
-                f"network {name!r} is not loaded, since it would evict caches that save more time",
+                f"network {name!r} is not loaded, since it would evict networks that save more time",
                 advice="try again",
             )
         return self.memory.request(name)

@@ -40,6 +40,6 @@ class CremeBrulee(ScoringPolicy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Section V-B: lowest utilities until enough bytes are free; of these as few as needed, by size."""
+        """Section V-B: lowest utilities until enough bytes are free; of these the largest that suffice."""
         chosen = super().victims(evictable, needed_bytes, now_s)
         return largest_that_suffice(chosen, evictable, needed_bytes)

@@ -1,4 +1,4 @@
-"""CremeBrulee-oracle: utility of CremeBrulee with the true time of the next request. For experiments."""
+"""CremeBrulee-oracle: utility of CremeBrulee with the true next request of each model. For experiments."""
 
 from __future__ import annotations
 

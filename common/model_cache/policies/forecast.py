@@ -56,7 +56,7 @@ class Forecast(ScoringPolicy):
         return scores
 
     def losses(self, models: Mapping[str, ModelCosts], now_s: float) -> Column:
-        """(N,): expected loading time per second if a model is not resident [ms], resident or not."""
+        """(N,): expected loading time [ms] for each second without the model; for residents and others."""
         rows = np.array([self._row(model) for model in models], dtype=np.intp)
         load_ms = np.array([costs.load_ms for costs in models.values()])
         return load_ms * self._forecast.rates(rows, now_s)

@@ -3,8 +3,8 @@
 Utility = penalty / size · rate (equation 1). The queue orders models by rank scores of their utilities
 (equation 2). The paper states neither its window, its weight, b₀, nor the interval of rebuilding. b₀ and the
 logarithm never change which models are evicted. The paper calls the rates foreknowledge, so one variant uses
-true rates. Ranks are computed when a model is loaded, and when the queue is rebuilt in the background. In
-between they may be outdated (4.3.3).
+true rates. Ranks are computed when a model is loaded, and when the queue is rebuilt, a few models at each
+request. In between they may be outdated (4.3.3).
 """
 
 from __future__ import annotations
