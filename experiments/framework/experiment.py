@@ -59,7 +59,11 @@ class RunOptions:
     on: str = ""
     """"twin" or "testbed", for experiments that run on both; else empty."""
     costs: str = ""
-    """Costs that the twin uses: "measured" on this machine, or the "paper"'s."""
+    """Costs and machines of the twin, for experiments that run on it; else empty.
+
+    "measured": costs of this machine, machines of table 6.1; "testbed": this machine, as on the testbed;
+    "paper": the dissertation's costs.
+    """
     costs_mark: str = ""
     """Identifies these costs, so that results with different costs are not mixed."""
     runs: int = 0
@@ -126,14 +130,14 @@ class Target:
 
     @classmethod
     def at_most(cls, text: str, value: float, most: float, note: str = "", digits: int | None = None) -> Self:
-        """Target that is reached if ``value <= most``; the value is rounded to ``digits``, if given."""
+        """Target reached if ``value <= most``; the stored value is rounded to ``digits``, if given."""
         return cls(text, value if digits is None else round(value, digits), value <= most, note)
 
     @classmethod
     def at_least(
         cls, text: str, value: float, least: float, note: str = "", digits: int | None = None
     ) -> Self:
-        """Target that is reached if ``value >= least``; ``digits`` as in `at_most`."""
+        """Target reached if ``value >= least``; ``digits`` as in `at_most`."""
         return cls(text, value if digits is None else round(value, digits), value >= least, note)
 
 

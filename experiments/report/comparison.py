@@ -1,6 +1,6 @@
 """Compares testbed and twin of one figure row by row: both values and the error of the twin.
 
-The input are the tables that experiments print. A row is identified by its leading columns: the smallest
+The inputs are the tables that experiments print. A row is identified by its leading columns: the smallest
 number of columns that makes all rows of a table distinct. The other columns are compared where both cells are
 numbers.
 """

@@ -31,7 +31,7 @@ SMOKE_MUSEUM = MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2)
 """The same museum for all experiments, so that only the first run has to generate it."""
 
 _FEW = 32
-"""Largest museum that is generated in one process; starting others would take longer than painting it."""
+"""Largest museum that is generated in one process; starting more would take longer than generating it."""
 
 
 def museum_of(options: RunOptions) -> MuseumSettings:

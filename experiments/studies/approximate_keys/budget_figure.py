@@ -121,7 +121,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Budgets are kept, a fixed back-off is not; the sequential test has no more errors."""
+        """Budgets hold in all phases, a fixed back-off does not; the sequential test has no more errors."""
         shift, windows = summary["shift"], summary["windows"]
 
         def farthest(cache: str, quantity: str, target: float) -> float:
@@ -287,7 +287,10 @@ def _of_windows(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 
 def _ratios(trade: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Errors of each budget over those of a back-off with equal inferences; for refined keys: of the best."""
+    """Errors of each budget over those of a back-off with equal inferences.
+
+    Refined keys have no back-offs of their own. They are compared with the best of the other keys.
+    """
     lines = {
         keys: sorted((one["inferences"]["mean"], one["wrong"]["mean"]) for one in caches[BACK_OFF].values())
         for keys, caches in trade.items()

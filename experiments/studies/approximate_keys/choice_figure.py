@@ -64,7 +64,7 @@ greeting."""
 PHASES = ("fitted flows", "greetings padded", "handshakes padded")
 _PHASE, _WINDOW, _SIZE, _RUNS = 400_000, 20_000, 10_000, 4
 _COLOURS = ("#1f6f8b", "#c2571a", "#7a9e3b", "#8a5a3a", "#24415c", "#e0a33a", "#9fc3d0", "#b9a0c9", "#8a8a8a")
-"""Colours of the chosen approximation and of the candidates; they repeat if many were chosen."""
+"""Colours of the choosing cache and of the candidates; they repeat if many were chosen."""
 
 
 class Figure(Experiment):
@@ -149,7 +149,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """One line per cache, ordered by served lookups; served and wrong shares by phase."""
+        """One line per cache, those that serve most first; served and wrong shares by phase."""
         of_all = summary["all"]
         names = sorted(of_all, key=lambda name: -of_all[name]["served"]["mean"])
         parts = [*summary["phases"].values(), of_all]

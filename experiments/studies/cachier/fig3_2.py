@@ -1,10 +1,10 @@
 """Figure 3.2: latency and hit ratio of an edge cache over its size (dissertation, 3.2).
 
 Requests for 400 objects follow Zipf's law with exponent 0.8, one at a time. Static caches hold the most
-frequent objects. The adaptive edge received the same earlier requests and chooses its size. All are real
-daemons behind one shaped link. The paper's network comes first, then those of table 6.3. With the paper's
-classifier (LSH of FLANN), searching a large cache takes longer than the cache saves. With our default, the
-search time hardly grows with the size.
+frequent objects. The same earlier requests are reported to the adaptive edge, which chooses its size. All are
+real daemons behind one shaped link. The paper's network comes first, then those of table 6.3. With the
+paper's classifier (LSH of FLANN), searching a large cache takes longer than the cache saves. With our
+default, the search time hardly grows with the size.
 
 A cell is one repetition of one classifier: new daemons, warmed up over a link without limits, then measured
 in one network after the other. The offline analysis for the adaptive edge is made before.
@@ -65,7 +65,7 @@ class Plan:
     repetitions: int
     """Number of repetitions, each with new daemons."""
     earlier: int
-    """Number of earlier requests that all edges received."""
+    """Number of earlier requests that are reported to all edges."""
     networks: tuple[str, ...]
     """Keys of `NETWORKS`."""
     settling: int

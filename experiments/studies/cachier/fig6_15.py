@@ -289,9 +289,9 @@ def _each(repetitions: Sequence[Mapping[str, float]], name: str) -> str:
 
 def _own_storage(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     return (
-        "secondary setting; from own storage were answered "
-        f"{100 * ours['own_storage']:.0f} % of our gets, and of Kademlia's "
-        f"{100 * theirs['own_storage']:.0f} %"
+        "secondary setting; answered from own storage: "
+        f"{100 * ours['own_storage']:.0f} % of our gets, "
+        f"{100 * theirs['own_storage']:.0f} % of Kademlia's"
     )
 
 

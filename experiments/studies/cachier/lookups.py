@@ -110,9 +110,9 @@ def make_traces(
     """Generate the traces of puts and gets of each device: (second, key) each.
 
     A device stores every key of its trace once, then gets them in the order of its trace. With
-    ``others_keys`` every key is stored once, and no device requests a key that it stored. Devices are spread
-    evenly over time. The rates are totals over all devices, so each device sends fewer requests if there are
-    more devices.
+    ``others_keys`` every key is stored once, and no device requests a key that it stored. A device sends at
+    equal intervals, from a random moment of the first interval on. The rates are totals over all devices, so
+    each device sends less often if there are more devices.
     """
     names = [f"object/{number:04d}" for number in range(plan.keys)]
     weights = np.arange(1, plan.keys + 1, dtype=float) ** -EXPONENT
@@ -128,7 +128,7 @@ def make_traces(
 
 
 def _at_intervals(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
-    """One key per gap, at a random phase that is fixed for the device."""
+    """One key per gap, at a random phase that is the same in all gaps of the trace."""
     phase_s = float(rng.random()) * gap_s
     return [(round(phase_s + number * gap_s, 4), key) for number, key in enumerate(keys)]
 
@@ -205,7 +205,7 @@ class LookupMeasurement:
         time.sleep(self._plan.settle_s)
 
     def puts_of_early(self) -> list[Trace]:
-        """Puts of the devices that are present from the start, including those of later devices."""
+        """Puts of the devices that are present from the start; they also put the keys of later devices."""
         nodes = self._setting.nodes
         early, gap_s = nodes - self._setting.late, nodes / self._plan.put_rate
         stored: list[Trace] = []

@@ -1,7 +1,7 @@
 """Benefit of bounded compute time and load balancing for an edge with many users (dissertation, 3.5.1).
 
-There are one edge with one worker and the paper's classifier, and a cloud 80 ms away over a link that is
-never saturated. Visitors show photos of 120 objects with equal probability, at a constant rate that increases
+One edge has one worker and the paper's classifier. The cloud is 80 ms away over a link that is never
+saturated. Visitors show photos of 120 objects with equal probability, at a constant rate that increases
 from stream to stream. With all 120 objects in its cache the edge is fast for one visitor, but too slow for
 many, whose requests queue. ``bounded`` keeps the cache so small that lookups keep up. ``load-balanced``
 immediately forwards requests that would have to wait.
@@ -147,7 +147,7 @@ class Figure(Experiment):
             ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``methods.<method>.<rate>``: medians over the repetitions, of counted photos."""
+        """``methods.<method>.<rate>``: median latencies over repetitions; shares of all counted photos."""
         found = numbers.nested(rows, ("method", "rate"), _numbers)
         return {
             "methods": {

@@ -171,7 +171,7 @@ class Figure(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``traces.<trace>.<configuration>``: medians over the repetitions."""
+        """``traces.<trace>.<configuration>``: median latencies over repetitions; shares of all photos."""
         return {"traces": numbers.nested(rows, ("trace", "tiers"), _configuration)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:

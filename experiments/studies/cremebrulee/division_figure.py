@@ -77,7 +77,7 @@ Request = tuple[float, str, str]
 
 
 def traffic(rng: np.random.Generator, length_s: float) -> list[Request]:
-    """Generate requests in periods, each with random shares of the catalogues and networks."""
+    """Generate requests in periods with random shares of objects, of each catalogue, and of each network."""
     popularity = zipf(_OBJECTS, _ZIPF)
     names = {one: rng.permutation(_OBJECTS).astype(str) for one in _CATALOGUES}
     requests: list[Request] = []

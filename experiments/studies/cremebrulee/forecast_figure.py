@@ -142,7 +142,7 @@ class ForecastFigure(Experiment):
         return {"closed": nested(rows, ("serving", "models", "process"), _closed)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """A share of the gap on bursty, diurnal and drifting arrivals; never worse than the baselines."""
+        """A share of the gap on bursty, diurnal and drifting arrivals; at most 2 % worse than a baseline."""
         targets = []
         found = [*leaves(summary["closed"][REPLAY], 2)]
         for models, process, by_memory in found:

@@ -1,8 +1,9 @@
 """The workloads of CremeBrulee, generated anew, and its Table II.
 
 The testbed has 26 models with their real names and 1,000 requests in an hour; the simulation has 2,408 models
-and 16,765 requests. Functions are drawn from the paper's rates. Those of the simulation are cut at the 95th
-percentile, as in the paper's scripts. Their number is chosen to give the paper's number of models.
+and 16,765 requests. Functions are drawn from the paper's rates. In the simulation, those above the 95th
+percentile are left out, as in the paper's scripts. Their number is chosen to give the paper's number of
+models.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _settings(row: StoredRow) -> Settings:
 
 
 def _means(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Means over clips; accuracy in points, weighted by the number of labelled frames."""
+    """Means over clips; accuracy in points, weighted by the number of labelled frames or of visits."""
     found = {
         "deviation": round(mean(float(row["deviation"]) for row in rows), 4),
         "mse": float(f"{mean(float(row['mse']) for row in rows):.3g}"),

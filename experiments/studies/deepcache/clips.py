@@ -35,7 +35,7 @@ class FilmingStyle(NamedTuple):
     """Parameters of the filming of a clip."""
 
     liveliness: float
-    """Process `Filming`."""
+    """See `Filming`."""
     dwell_s: float
     """Time before each exhibit [s]; in addition the phone turns to it and away from it, for 0.8 s each."""
 

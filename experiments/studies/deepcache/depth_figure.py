@@ -288,7 +288,7 @@ def _by_part(engines: Engines, frame: Frame, rng: np.random.Generator, blocks: i
 
 
 def _by_map(path: Path, engines: Engines, frames: Sequence[Frame]) -> list[_Pair]:
-    """Time to compare each convolution's map with that of the last frame, and of one match at the input.
+    """Time to compare each convolution's map with that of the previous frame; time of a match at the input.
 
     Only blocks at the same place are compared. A motion search would take several times as long.
     """

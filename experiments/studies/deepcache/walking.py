@@ -163,7 +163,7 @@ class Screen:
 
 
 def in_real_time(clip: Sequence[Frame]) -> Iterator[tuple[int, Frame]]:
-    """Yield each frame at its time; delays are not made up for."""
+    """Yield each frame at its time; a late frame is yielded at once, and none is skipped."""
     start_s, wait = time.monotonic(), threading.Event().wait
     for number, frame in enumerate(clip):
         wait(max(0.0, start_s + frame.at_s - time.monotonic()))

@@ -39,7 +39,7 @@ PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
 OURS_LAST, FIXED, OURS = "ours, last frame", "ours, T fixed", "ours"
 BUDGETED, WINDOW = "ours, budget", "ours, window"
 _BUDGET = 0.7
-"""Share of the time of a whole frame."""
+"""Time budget of a frame, as a share of the time of a whole frame."""
 _MARGIN = 0.08
 """Margin of the window that moves with the picture: `VideoSettings.margin`."""
 COLOURS = {

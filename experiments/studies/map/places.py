@@ -79,7 +79,7 @@ class Grid:
     machines: tuple[str, ...]
     """Keys of `MACHINES`."""
     amount: Amount
-    """Number of repetitions, and length of the sessions."""
+    """Number of runs of the repeated points, the first included; and length of the sessions."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Grid:

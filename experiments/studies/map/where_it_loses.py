@@ -289,7 +289,7 @@ def _sentences(found: Any) -> list[str]:
             lines.append(f"{name}: {said}.")
             continue
         lines.append(
-            f"{name}: region of losses (decision tree; accuracy {one['unseen_accuracy']:.0%} "
+            f"{name}: regions with losses (decision tree; accuracy {one['unseen_accuracy']:.0%} "
             f"at unseen points, {one['always']:.0%} without a tree):"
         )
         lines.extend(f"   \u2022 {region['sentence']}" for region in one["regions"])

@@ -1,8 +1,8 @@
 """Recovery after a burst: three times as many photos as an edge can serve, for 20 s; real daemons.
 
-There are one edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors send a photo per
-second all the time: two with devices that send every photo to the edge, four with the full system. During the
-burst a crowd joins them. Its devices also send every photo to the edge, and to the cloud when the edge
+The setup is one edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors send a photo
+per second all the time: two with devices that send every photo to the edge, four with the full system. During
+the burst a crowd joins them. Its devices also send every photo to the edge, and to the cloud when the edge
 refuses.
 
 The capacity of the edge is measured first, with a few requests that are always in flight. The visitors repeat
@@ -145,7 +145,7 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``who.<devices>.<phase>``: latencies and failures; ``as_before``: latency after over before.
 
-        All are medians over the repetitions.
+        Latencies and ratios are medians over the repetitions, failures are sums.
         """
         of_all = numbers.nested([row for row in rows if row["phase"]], ("who", "phase"), _numbers)
         repeated = numbers.grouped(rows, "repetition").values()

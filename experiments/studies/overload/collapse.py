@@ -5,9 +5,9 @@ many sessions are played on the twin, each with other visitors, photos and histo
 the same sessions. The experiment is meant for the dissertation's costs (``--costs paper``), whose edge and
 cloud are at their limit with ten visitors.
 
-The full system is compared, session by session, with the simpler configuration that failed least. A sign-flip
-test shows whether it fails more than by chance: if the two were equivalent, the difference in each session
-could equally have the other sign.
+The full system is compared with the simpler configuration that failed least over all sessions. A sign-flip
+test of the differences in each session shows whether it fails more than by chance: if the two were
+equivalent, each difference could equally have the other sign.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cooperative prefetching for a museum's visitors: downloads from the edge with and without cooperation.
 
-Cloud, edge and devices are real daemons, as in the experiment ``prefetching``. The devices prefetch with an
+Cloud, edge and devices are real processes, as in the experiment ``prefetching``. The devices prefetch with an
 adaptive number of features. The two configurations differ only in whether the devices cooperate. The bytes of
 models that the edge sent are those that the edge itself counted.
 """
@@ -27,7 +27,7 @@ ALONE, SHARING = "alone", "sharing"
 PHOTO, EDGE_BYTES = "photo", "edge bytes"
 MODELS_METHOD = "Catalogue.GetObjectModels"
 REPETITIONS = 6
-"""A crowd sends about 400 photos, of which 20 are slower than its 95th percentile."""
+"""Number of crowds; one crowd sends only about 400 photos, of which 20 are slower than its p95."""
 _SMOKE_FOLLOWING = Following(devices=2, seconds=4.0, unknown_share=0.05)
 
 

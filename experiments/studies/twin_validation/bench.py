@@ -276,7 +276,7 @@ def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
 def _held_by_devices(
     models: Mapping[str, ObjectModel], transitions: Sequence[tuple[str, str]], largest_k: int
 ) -> dict[str, tuple[str, ...]]:
-    """Objects that a device holds while it shows an object: this one, and those predicted by its edge.
+    """Objects that a device holds while its visitor looks at one: this one, and those its edge predicts.
 
     With few features a device holds as many objects as its profile covers (``largest_k``), limited by its
     settings.

@@ -1,8 +1,8 @@
 """Table 6.4 as targets: which latency grows with which variable, and which stays flat.
 
 *Grows*: the median p50 at the heavy end of the variable is at least 1.5 times that at its light end. *Flat*:
-the largest median p50 over the variable is at most 1.3 times the smallest; where there is an edge, at most 1
-% of the photos may be without an answer at any value. With the dissertation's own costs, its bounds in
+the largest median p50 over the variable is at most 1.3 times the smallest; where there is an edge, at most
+1 % of the photos may be without an answer at any value. With the dissertation's own costs, its bounds in
 milliseconds are targets too, except two that depend on the speed of its cloud: see `cost_model.paper_costs`.
 
 Where a target is missed, the note gives the reason, which was found by analysing the rows, and the numbers

@@ -74,7 +74,7 @@ _BAR = 0.75
 _UNDER = 4.0
 """Width of the edge's line; it stays visible below that of the full system where both are equal."""
 _CLIPPED_FROM = 4.0
-"""Bars longer than this multiple of the median bar are cut off and labelled with their length."""
+"""Bars longer than this multiple of the median bar are cut off; their label has an arrow."""
 
 
 def draw(found: Mapping[str, Any], shown: Sequence[str]) -> drawing.Picture:

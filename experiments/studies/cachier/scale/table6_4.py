@@ -181,6 +181,6 @@ def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
     each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
     again = " (it needs a second look)" if each[0] > _DEARER * each[1] else ""
     return (
-        f"{found}; such a photo costs {each[0] / each[1]:.1f} times{again} an average one of only-cloud's, "
-        f"of which {cloud['failed'] / cloud['requests']:.0%} get no answer"
+        f"{found}; such a photo costs {each[0] / each[1]:.1f} times as much as an average photo of "
+        f"only-cloud{again}; {cloud['failed'] / cloud['requests']:.0%} of only-cloud's photos get no answer"
     )
