@@ -52,7 +52,7 @@ class OutlineTracker:
     def follow(self, gray: NDArray[np.uint8]) -> Outline | None:
         """The outline in the next frame. None if it is lost; then it stays lost.
 
-        Frames may be left out, as long as the picture moves at most half of its points' way out of the frame.
+        Frames may be skipped, as long as the motion between two calls is small enough for the optical flow.
         """
         self._keep(self._flow(gray))
         self._gray = gray
