@@ -25,7 +25,7 @@ def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
         "miss latency": profiler.miss_why,
         "lookup": f"x{profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
         "fetching": f"{supply.fetcher.in_flight} objects",
-        "transitions": f"{markov.transitions} between objects, {markov.devices} devices",
+        "transitions": f"{markov.transitions} between objects, devices: {markov.devices}",
         "prefetched": f"{count.entered} objects, {count.useful} useful, {count.wasted} wasted, "
         f"actual requests: {cache.prefetch.trust:.2f} of the predicted ones",
         "spare models": f"{len(library)}, {library.size_bytes / 2**20:.1f} MiB",
