@@ -118,7 +118,7 @@ def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -
         return
     context = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+        with ProcessPoolExecutor(workers, context, _start_worker, (os.getpid(),)) as pool:
             futures = [pool.submit(task, index) for index in indices]
             try:
                 for future in as_completed(futures):
@@ -132,13 +132,15 @@ def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -
         ) from error
 
 
-def _start_worker() -> None:
+def _start_worker(parent_pid: int) -> None:
     """Initialise a worker process: one OpenCV thread, SIGINT ignored, killed when its parent ends (Linux).
 
     The parent alone handles Ctrl-C.
     """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent_pid:  # the parent ended before the call, which therefore has no effect
+            os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
 

@@ -70,6 +70,12 @@ def test_an_interrupted_generation_continues_and_keeps_its_files(museum: Path, t
     assert contents(tmp_path / "m") == contents(museum)
 
 
+def test_a_worker_that_starts_after_the_end_of_its_parent_ends() -> None:
+    code = "import os, nearsight.experiments.museum.generation as it; it._start_worker(os.getpid()); print(1)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
+
+
 def test_all_processes_of_a_killed_generation_end(tmp_path: Path) -> None:
     command = ("-m", "nearsight", "museum", "generate", "--objects", "500", "--workers", "2")
     with subprocess.Popen(
