@@ -30,13 +30,14 @@ demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; resu
 # All workers and every daemon of a test import the same modules: compiled once, also where Docker says otherwise.
 test test-system: export PYTHONDONTWRITEBYTECODE :=
 
-# Tests of daemons wait for much of their time: four workers keep two cores busy.
+# Tests of daemons wait for much of their time: four workers keep two cores busy. Where one crashes, the others go on;
+# with a replacement for it, the run would not end.
 test: $(STAMP)  ## run the tests
-	$(BIN)/pytest -m "not system" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
+	$(BIN)/pytest -m "not system" --numprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TEST_ARGS)
 
 # Some take a minute by nature, and several on a machine that is busy or slow.
 test-system: $(STAMP)  ## run the tests of namespaces, SSH, browsers, long faults, whole demos and studies, builds (some need root)
-	$(BIN)/pytest -m system --timeout 600 --numprocesses 2 --dist loadfile $(TEST_ARGS)
+	$(BIN)/pytest -m system --timeout 600 --numprocesses 2 --dist loadfile --max-worker-restart 0 $(TEST_ARGS)
 
 check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions, names in documents
 	$(BIN)/ruff format --check .
