@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from nearsight.common.settings import SettingsGroup
 
 MEBIBYTE = 2**20
+PENDING_LIMIT_MAX = 8192
 
 
 class ServerSettings(SettingsGroup):
@@ -77,7 +78,7 @@ class ChannelSettings(SettingsGroup):
     """Number of retries that the retry budget allows at once."""
     backoff_s: PositiveFloat = 0.05
     """Mean wait before the first retry; doubles with each retry."""
-    pending_limit: PositiveInt = 1024
+    pending_limit: int = Field(default=1024, ge=1, le=PENDING_LIMIT_MAX)
     """Maximum number of unanswered calls; a further one fails with Overloaded."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
     """Larger requests fail before they are sent."""

@@ -19,6 +19,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.links import Change, ConnectionEvent, Link, refusal
 from nearsight.common.rpc.names import NameResolver, split_name
+from nearsight.common.rpc.settings import PENDING_LIMIT_MAX
 from nearsight.common.rpc.sockets import Waker, is_tcp_v6, out_of_descriptors, process_context
 
 _EVENTS = (
@@ -39,6 +40,10 @@ _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _NEVER_MS = 600_000
 _SPELLINGS = 256
 _PATH_SPELLINGS = 4  # the path of a socket has a small maximum length
+_UNREAD_MESSAGES = 2 * PENDING_LIMIT_MAX
+"""Maximum number of unread messages of a connection; half of them may be late answers. A connection with more
+has no heartbeats. If it then fails, an assertion of libzmq aborts this process."""
+
 _LOST_HEARTBEATS = 3
 """Consecutive heartbeats without a TCP acknowledgement after which the server's machine counts as lost."""
 
@@ -229,6 +234,9 @@ class Transport:
             router.linger = 0
             router.router_mandatory = True
             router.reconnect_ivl = _NEVER_MS
+            # Set once: libzmq 4.3.5 sends a change of this option to all connections of the socket, also to
+            # one that it has just freed after a failed handshake. Then the process crashes.
+            router.rcvhwm = _UNREAD_MESSAGES
             self._monitor = router.get_monitor_socket(_EVENTS)
         except zmq.ZMQError:
             router.close()
@@ -248,9 +256,6 @@ def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
     router.ipv6 = is_tcp_v6(endpoint)
     # Limit of one frame, with the overhead of encryption.
     router.maxmsgsize = settings.max_message_bytes + LARGEST_HEADER
-    # This many answers may arrive late. A connection with more unread messages has no heartbeats. If it then
-    # fails, an assertion of libzmq aborts this process.
-    router.rcvhwm = 2 * settings.pending_limit
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
     heartbeat_ms = int(settings.heartbeat_s * 1000)
     router.heartbeat_ivl = heartbeat_ms

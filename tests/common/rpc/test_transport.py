@@ -1,4 +1,6 @@
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +12,44 @@ from nearsight.common.errors import Unauthenticated, Unavailable
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.links import mechanism_of
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity, generate_keys
-from support.rpc import ScriptedEcho, echo_stub_to, serving, text, unused_endpoint
+from support.rpc import Keys, ScriptedEcho, echo_stub_to, serving, text, unused_endpoint
 
 TCP = "tcp://127.0.0.1:0"
+
+CONNECTING_AGAIN_AFTER_A_REFUSED_KEY = """
+import socket
+import sys
+from nearsight.common.rpc.links import Link
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.rpc.settings import ChannelSettings
+from nearsight.common.rpc.transport import Transport
+
+def connect(transport, link):
+    transport.connect(link)
+    while not (changes := transport.changes()):
+        transport.wait(60, arrivals=False)
+    return changes
+
+def let_libzmq_perform_its_commands():
+    # Its one thread performs them in order: those of this connection are the last.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        transport = Transport(find_reason=False)
+        transport.connect(Link(endpoint, ChannelSettings(), None))
+        listener.accept()[0].close()
+        while not transport.changes():
+            transport.wait(60, arrivals=False)
+        transport.close()
+
+endpoint, key, server_key = sys.argv[1:]
+transport, link = Transport(), Link(endpoint, ChannelSettings(), ClientSecurity(key, server_key))
+for _ in range(3):
+    ((_, event),) = connect(transport, link)
+    assert event.change.name == "REJECTED", event
+    let_libzmq_perform_its_commands()
+    transport.has_arrivals()
+    let_libzmq_perform_its_commands()
+"""
 
 
 @contextmanager
@@ -84,3 +121,12 @@ def test_a_proxy_without_its_server_is_unavailable_and_not_a_refused_key(
         pytest.raises(Unavailable),
     ):
         stub.echo(text(), timeout_s=60)
+
+
+def test_connecting_again_after_a_refused_key_does_not_crash_the_process(keys: Keys) -> None:
+    # libzmq ends the failed connection in several steps; it frees half of it before the last one.
+    stranger = generate_keys(keys.folder, "stranger")
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        arguments = (server.endpoint, stranger.secret_file, keys.server_files.public_file)
+        client = [sys.executable, "-c", CONNECTING_AGAIN_AFTER_A_REFUSED_KEY, *arguments]
+        assert subprocess.run(client, check=False, timeout=60).returncode == 0
