@@ -1,3 +1,5 @@
+import itertools
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,7 @@ from nearsight.common.catalogue.training import NewObject, ObjectTrainer
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg
+from support.waiting import LONG_S
 
 SETTINGS = RecognitionSettings(training_features=200)
 
@@ -162,6 +165,46 @@ def test_batches_are_bounded_in_number_and_bytes(folder: Path, monkeypatch: pyte
     ingest_folder(folder, target, threads=1)
     assert [len(batch) for batch in target.batches] == [1] * 5
     assert target.finished
+
+
+class CountingTarget(RecordingTarget):
+    """Counts its concurrent batches; none ends before one more is waiting than there are threads."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.threads = threads
+        self.running = self.most = 0
+        self.lock = threading.Lock()
+        self.all_run, self.one_waits = threading.Event(), threading.Event()
+
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            if self.running == self.threads:
+                self.all_run.set()
+        assert self.all_run.wait(LONG_S)
+        assert self.one_waits.wait(LONG_S)
+        with self.lock:
+            self.running -= 1
+        return super().put(objects, allow_similar=allow_similar)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_as_many_batches_run_at_once_as_there_are_threads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
+    target = CountingTarget(threads)
+    calls = itertools.count()
+
+    def progress(done: int, total: int) -> None:
+        if next(calls) > threads:  # one call before the first batch, then one after each new batch
+            target.one_waits.set()
+
+    ingest_folder(folder, target, threads=threads, progress=progress)
+    assert target.most == threads
+    assert len(target.batches) == 5
 
 
 def test_a_target_that_fails_ends_the_ingestion_with_its_error(
