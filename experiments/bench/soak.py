@@ -235,7 +235,10 @@ class _Soak:
     # ---- events
 
     def _run_events(self, began_s: float, seconds: float, report_step: ReportStep) -> None:
-        """Run events with pauses between them; every kind occurs once before any kind occurs again."""
+        """Run events with pauses between them; every kind occurs once before any kind occurs again.
+
+        Each fault occurs at least once, therefore a run on a slow machine may be longer.
+        """
         changes: list[tuple[str, Callable[[], None]]] = [
             ("change catalogue", self._change_catalogue),
             ("burst", self._burst),
@@ -248,8 +251,9 @@ class _Soak:
         ]
         pause_s, end_s = min(_LONGEST_PAUSE_S, seconds / _EVENTS), began_s + seconds
         waiting: list[tuple[str, Callable[[], None]]] = []
-        while (now_s := time.monotonic()) < end_s - pause_s:
-            if now_s > began_s + _FAULT_SHARE * seconds and faults:
+        missing = {name for name, _ in faults}
+        while (now_s := time.monotonic()) < end_s - pause_s or missing:
+            if now_s > began_s + _FAULT_SHARE * seconds and faults and not missing:
                 faults, waiting = [], []
             waiting = waiting or [
                 *self._rng.sample(changes, len(changes)),
@@ -258,6 +262,9 @@ class _Soak:
             name, event = waiting.pop()
             report_step(f"{now_s - began_s:.0f} of {seconds:.0f} s: {name}")
             event()
+            missing.discard(name)
+            if faults:
+                self._half_s = max(self._half_s, time.monotonic())
             self.events.append((round(now_s - began_s, 1), name, round(time.monotonic() - now_s, 2)))
             self._wait_and_check(pause_s)
         self._wait_and_check(end_s - time.monotonic())

@@ -117,6 +117,8 @@ SMOKE_SETTINGS = (
 FULL = LookupPlan(
     period_s=5.0,
     departure_s=15.0,
+    ping_timeout_s=0.9,
+    read_timeout_s=2.0,
     keys=200,
     requests=30,
     put_rate=20.0,
@@ -129,6 +131,8 @@ ON_RADIO = replace(FULL, put_rate=8.0)
 SMOKE = LookupPlan(
     period_s=0.4,
     departure_s=0.8,
+    ping_timeout_s=10.0,
+    read_timeout_s=30.0,
     keys=12,
     requests=8,
     put_rate=50.0,
@@ -136,6 +140,7 @@ SMOKE = LookupPlan(
     idle_s=0.8,
     settle_s=0.1,
 )
+"""Small and short. Timeouts are long, so that a failed call means a lost value even on a busy machine."""
 _COLOURS = {NEARSIGHT: "#1f6f8b", KADEMLIA: "#c2571a"}
 _MARKERS = {NEARSIGHT: "o", KADEMLIA: "s"}
 _SHIFT = {NEARSIGHT: -0.15, KADEMLIA: 0.15}

@@ -83,6 +83,9 @@ class LookupPlan:
     period_s: float
     departure_s: float
     """Period of the beacons, and the dissertation's departure timeout T."""
+    ping_timeout_s: float
+    read_timeout_s: float
+    """Timeouts of a ping, and of a put or get, in our store."""
     keys: int
     """Number of objects that devices may request."""
     requests: int
@@ -171,7 +174,13 @@ class LookupMeasurement:
         """Measure one store from the first beacon on; the other store is not running."""
         plan, setting = self._plan, self._setting
         presence = setting.presence and system == NEARSIGHT
-        peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
+        peers = PeerSettings(
+            period_s=plan.period_s,
+            departure_s=plan.departure_s,
+            ping_timeout_s=plan.ping_timeout_s,
+            read_timeout_s=plan.read_timeout_s,
+            replicas=setting.replicas,
+        )
         kademlia = setting.kademlia if system == KADEMLIA else None
         radio = replace(setting.radio, loss=0.0) if setting.radio is not None else None
         group_plan = GroupPlan(setting.nodes, peers, kademlia, RATE_MBPS, radio, self._seed)

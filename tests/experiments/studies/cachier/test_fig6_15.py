@@ -190,6 +190,7 @@ def test_a_smoke_run_measures_everything(smoke_runs) -> None:
     (setting,) = summary["settings"].values()
     ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
     assert ours["gets"] == theirs["gets"] == 4 * SMOKE.requests
+    assert ours["failed"] == ours["puts_failed"] == 0
     assert summary["presence"]["all_see_all_s"] > 0
     assert summary["presence"]["gone_s"]["most"] > 0
 
