@@ -15,6 +15,7 @@ import typer
 from nearsight.common.command_line.options import ConfigOption, KeyOption, SetOption
 from nearsight.common.command_line.terminal import print_error, print_json, print_line, progress_bar
 from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
+from nearsight.common.files import write_atomically
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.device.cli import (
     CatalogueOption,
@@ -153,6 +154,8 @@ def _drawings(photos: Sequence[Path], draw: Path | None) -> list[Path | None]:
     if draw is None:
         return [None] * len(photos)
     if len(photos) == 1 and not draw.is_dir():
+        if draw.suffix.lower() not in {"", ".png"}:
+            raise InvalidArgument(f"--draw {draw} is not a PNG file", advice="end the name in .png")
         return [draw]
     if draw.suffix.lower() == ".png":
         raise InvalidArgument(
@@ -176,8 +179,7 @@ def _ask(recognizer: Recognizer, photo: Path, drawing: Path | None) -> Recogniti
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        write_atomically(path, data)
     except OSError as error:
         raise InvalidArgument(
             f"cannot write {path}: {error.strerror}", advice="give --draw a writable place"

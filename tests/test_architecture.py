@@ -35,7 +35,7 @@ PACKAGES = (
 )
 """Packages of experiments; each may import those before it, and the tiers."""
 TIERS = ("cloud", "edge", "device")
-COMMON_ROOT = {"errors", "clock", "folder_lock", "logging", "metrics", "settings", "text"}
+COMMON_ROOT = {"errors", "clock", "files", "folder_lock", "logging", "metrics", "settings", "text"}
 
 
 def cycle(graph: Mapping[str, frozenset[str]]) -> list[str]:

@@ -8,11 +8,9 @@ the rights of each client; see `allow_list`.
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from typing import NamedTuple
 import zmq
 
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.files import write_atomically
 from nearsight.common.rpc.sockets import is_local
 
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -228,18 +227,7 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     ConfigurationError
         If it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.unlink(missing_ok=True)
-        aside.touch(mode=mode, exist_ok=False)
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.chmod(mode)  # touch() obeys the umask
-        with suppress(FileNotFoundError, PermissionError):  # the file is new, or the process is not root
-            os.chown(aside, path.stat().st_uid, path.stat().st_gid)
-        aside.replace(path)
+        write_atomically(path, content, mode)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error

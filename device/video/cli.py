@@ -16,6 +16,7 @@ import typer
 from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import print_error, print_json, print_line, progress_bar
 from nearsight.common.errors import InvalidArgument, InvalidImage, NotFound
+from nearsight.common.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -250,7 +251,7 @@ class _Outputs:
         if self._video is not None:
             self._video.close()
         if self._map_path is not None and self._map.frames:
-            self._map_path.write_bytes(cv2.imencode(".png", self._map.picture())[1].tobytes())
+            write_atomically(self._map_path, cv2.imencode(".png", self._map.picture())[1].tobytes())
 
 
 def _run(

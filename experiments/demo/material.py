@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.common.background.progress import Progress
+from nearsight.common.files import write_atomically
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
@@ -30,7 +31,6 @@ from nearsight.experiments.museum.generation import (
     generate_museum,
     query_name,
     render_photos,
-    write_atomically,
 )
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 from nearsight.experiments.profiling import measuring

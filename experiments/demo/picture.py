@@ -20,6 +20,7 @@ from nearsight.experiments.framework.drawing import (
     TIER_COLOURS,
     distribution,
     plain_logarithmic,
+    save,
     stacked_bars,
 )
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
@@ -49,7 +50,7 @@ def plot(folder: Path) -> Path:
         _link_bytes(link, summary["configurations"])
         figure.suptitle(_title(summary), fontsize=11)
         path = folder / "demo.png"
-        figure.savefig(path, dpi=150)
+        save(figure, path, dpi=150)
     return path
 
 

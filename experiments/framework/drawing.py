@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+from nearsight.common.files import write_atomically
 
 Picture = Figure
 """A matplotlib figure. The name avoids confusion with experiments, which are figures of a paper."""
@@ -38,6 +42,22 @@ _ONE_DECADE = 10.0
 def new_picture(width: float, height: float) -> Picture:
     """Return an empty picture; width and height are in inches."""
     return Picture(figsize=(width, height), layout="constrained")
+
+
+def save(picture: Picture, path: Path, dpi: int = 160) -> None:
+    """Write a picture in the format that the end of the name states; .png is added to a name without an end.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written. A file that existed is unchanged.
+    ValueError
+        If the format is unknown.
+    """
+    path = path if path.suffix else path.with_name(f"{path.name}.png")
+    data = BytesIO()
+    picture.savefig(data, format=path.suffix[1:], dpi=dpi)
+    write_atomically(path, data.getvalue())
 
 
 def capital(text: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
-from nearsight.experiments.framework.drawing import STYLE
+from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -230,7 +230,7 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
     folder.keep_summary(summary)
     picture = out / f"{experiment.name}.png"
     with rc_context({**STYLE, **experiment.style}):
-        experiment.draw(Results(rows, metrics)).savefig(picture, dpi=160)
+        save(experiment.draw(Results(rows, metrics)), picture)
     return Outcome(summary, targets, picture)
 
 

@@ -14,6 +14,7 @@ from nearsight.experiments.framework.drawing import (
     legend_below,
     new_picture,
     plain_logarithmic,
+    save,
 )
 from nearsight.experiments.model_serving.planning import CLAIRVOYANT, FIXED_SET, Plan
 
@@ -40,8 +41,7 @@ def draw_plan(plan: Plan, path: Path, text: str) -> None:
         caption(picture, text)
         legend_below(picture, tail, columns=6)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture.savefig(path, dpi=160)
+            save(picture, path)
         except (OSError, ValueError) as error:  # ValueError: an unknown format
             raise ConfigurationError(
                 f"cannot write the picture {path}: {error}", advice="give another file with --figure"

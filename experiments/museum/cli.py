@@ -121,6 +121,8 @@ def sheet(
     ] = False,
 ) -> None:
     """Put many pictures of a data set on one contact sheet, for visual inspection."""
+    import cv2
+
     from nearsight.experiments.datasets.loading import load_dataset
     from nearsight.experiments.museum.contact_sheet import write_contact_sheet
 
@@ -129,5 +131,6 @@ def sheet(
     if not references:
         paths = [query.path for query in dataset.queries]
     step = max(1, len(paths) // count)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # errors are raised
     write_contact_sheet(paths[::step][:count], out, columns)
     print_line(f"{out}: {min(count, len(paths[::step]))} of {len(paths)} pictures")

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.files import write_atomically
 from nearsight.experiments.museum.art.textures import Image, as_image
 
 _BACKGROUND = 48
@@ -66,7 +67,12 @@ def write_contact_sheet(paths: Sequence[Path], out: str | os.PathLike[str], colu
             )
         images.append(as_image(image))
     target = Path(out)
+    unusable = InvalidArgument(
+        f"cannot write an image called {target}", advice="end the name in .png or .jpg"
+    )
     if not cv2.haveImageWriter(str(target)):
-        raise InvalidArgument(f"cannot write an image called {target}", advice="end the name in .png or .jpg")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(cv2.imencode(target.suffix, contact_sheet(images, columns))[1].tobytes())
+        raise unusable
+    encoded, data = cv2.imencode(target.suffix, contact_sheet(images, columns))
+    if not encoded:  # a type without colours, or one of smaller pictures
+        raise unusable
+    write_atomically(target, data.tobytes())

@@ -27,6 +27,7 @@ import cv2
 
 from nearsight.common.background.progress import Progress
 from nearsight.common.errors import ConfigurationError, InternalError, InvalidArgument
+from nearsight.common.files import write_atomically
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
 from nearsight.experiments.museum.art.textures import Image
 from nearsight.experiments.museum.camera.photograph import take_photo
@@ -237,13 +238,6 @@ def _to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> bytes:
 
 def _to_text(settings: MuseumSettings) -> bytes:
     return (json.dumps(settings.to_json(), indent=2) + "\n").encode()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file atomically: through a temporary file in the same folder."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:

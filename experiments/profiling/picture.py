@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.experiments.framework.drawing import SEQUENCE, STYLE, caption, legend_below, new_picture
+from nearsight.experiments.framework.drawing import SEQUENCE, STYLE, caption, legend_below, new_picture, save
 
 _ONE = "#1f6f8b"
 _MARKERS = ("s", "D", "^", "o")
@@ -50,8 +50,7 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
         caption(picture, _caption(profiles[0]))
         legend_below(picture, panels[0])
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture.savefig(path, dpi=160)
+            save(picture, path)
         except (OSError, ValueError) as error:  # ValueError: an unknown format
             raise ConfigurationError(
                 f"cannot write the picture {path}: {error}", advice="give another file with --figure"

@@ -23,6 +23,7 @@ import jinja2
 from pydantic import BaseModel, ConfigDict
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
+from nearsight.common.files import write_atomically
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import Experiment, Table
 from nearsight.experiments.framework.registry import Entry, find_experiment
@@ -110,13 +111,9 @@ def write_report(
     """
     collection = collect(results, entries)
     page = _page(collection, entries, begin)
-    temporary = out.with_name(out.name + ".part")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(out)
+        write_atomically(out, page.encode())
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise InvalidArgument(
             f"cannot write {out}: {error.strerror}", advice="choose another file with --out"
         ) from error

@@ -219,7 +219,7 @@ def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) 
     import matplotlib as mpl  # noqa: PLC0415  a sweep can be summarised without it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    from nearsight.experiments.framework.drawing import STYLE, plain_logarithmic  # noqa: PLC0415
+    from nearsight.experiments.framework.drawing import STYLE, plain_logarithmic, save  # noqa: PLC0415
 
     points = list(dict.fromkeys(part.point for part in parts))
     variables = list(dict.fromkeys(_variable(point) for point in points if point != BASELINE)) or [""]
@@ -239,7 +239,7 @@ def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) 
             fontsize=8.5,
             color="#555555",
         )
-        picture.savefig(path, dpi=160)
+        save(picture, path)
     return path
 
 

@@ -88,6 +88,8 @@ def test_the_photo_is_drawn(edge: ScriptedRecognition, photo: str, tmp_path: Pat
     assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "new")]) == 0
     assert len(list((tmp_path / "new").iterdir())) == 2
     assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "o.png")]) == 2
+    assert main(["recognize", photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "out.gif")]) == 2
+    assert not (tmp_path / "out.gif").exists()
 
 
 def test_tiers_may_be_configured_in_the_settings_file(

@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.common.files import write_atomically
 from nearsight.common.request.answer import RESULT
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
@@ -35,7 +36,7 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
-from nearsight.experiments.museum.generation import object_id, write_atomically
+from nearsight.experiments.museum.generation import object_id
 from nearsight.experiments.rig.session import Session, Tiers
 from nearsight.experiments.rig.walks import write_traces
 from nearsight.experiments.studies.answers import (

@@ -76,6 +76,7 @@ def test_growing_descriptors_are_judged_in_short_runs() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.timeout(600)
 def test_all_laws_hold_in_a_minute_of_kills_restarts_changes_and_bursts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.museum.cli import app
 from nearsight.experiments.traces.requests import read_requests_csv
 from nearsight.experiments.traces.visits import read_visits_csv
+from support.disks import full_disk
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,9 @@ def test_a_sheet_shows_the_photos(museum: Path, tmp_path: Path) -> None:
     assert "3 of 5 pictures" in result.stdout
 
 
-def test_a_sheet_of_unknown_type_is_refused(museum: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["sheet", str(museum), "--out", str(tmp_path / "sheet.doc")])
+@pytest.mark.parametrize("name", ["sheet.doc", "sheet.pgm"], ids=["unknown", "without colours"])
+def test_a_sheet_of_unusable_type_is_refused(museum: Path, tmp_path: Path, name: str) -> None:
+    result = CliRunner().invoke(app, ["sheet", str(museum), "--out", str(tmp_path / name)])
     assert isinstance(result.exception, InvalidArgument)
     assert ".png" in result.exception.advice
 
@@ -43,6 +45,15 @@ def test_a_sheet_that_cannot_be_written_is_refused(museum: Path, tmp_path: Path)
     (tmp_path / "sheet.png").symlink_to("/dev/full")
     result = CliRunner().invoke(app, ["sheet", str(museum), "--out", str(tmp_path / "sheet.png")])
     assert isinstance(result.exception, OSError)
+
+
+def test_a_sheet_on_a_full_disk_leaves_the_folder_as_it_was(museum: Path, tmp_path: Path) -> None:
+    (tmp_path / "sheet.png").write_bytes(b"the sheet before")
+    with full_disk():
+        result = CliRunner().invoke(app, ["sheet", str(museum), "--out", str(tmp_path / "sheet.png")])
+    assert isinstance(result.exception, OSError)
+    assert result.exception.filename == str(tmp_path / "sheet.png")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"the sheet before"]
 
 
 def test_traces_are_written_for_every_visitor(museum: Path) -> None:

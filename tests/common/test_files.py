@@ -1,0 +1,52 @@
+"""Files that are written atomically."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.files import write_atomically
+from support.disks import full_disk
+
+
+def test_a_full_disk_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"old")
+    for name in ("old", "new"):
+        with full_disk(), pytest.raises(OSError, match=name) as caught:
+            write_atomically(tmp_path / name, bytes(10_000))
+        assert caught.value.filename == str(tmp_path / name)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"old")]
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for content in (b"first", b"second"):
+        write_atomically(tmp_path / "link", content)
+        assert (tmp_path / "file").read_bytes() == content
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_device_is_written_directly(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(tmp_path / "link", b"x")
+    assert [*tmp_path.iterdir()] == [tmp_path / "link"]
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize(("mode", "rights"), [(None, 0o640), (0o600, 0o600), (0o644, 0o644)])
+def test_rights_are_those_given_or_of_the_umask(tmp_path: Path, mode: int | None, rights: int) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", b"x", mode)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == rights
+
+
+def test_a_folder_is_created_but_not_replaced(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "new" / "file", b"x")
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path / "new", b"x")
+    assert (tmp_path / "new" / "file").read_bytes() == b"x"
+    assert [*tmp_path.iterdir()] == [tmp_path / "new"]
