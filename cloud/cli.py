@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -101,7 +102,8 @@ def run_cloud(
     "The stem of a file is the object's id: mona-lisa.jpg; further views are mona-lisa__2.jpg and so on. An "
     "optional objects.csv (object_id,label and any columns) beside the images or one level up names the "
     "objects. Unusable images are reported and skipped. After a change or an interruption, run the command "
-    "again: unchanged objects are not trained again. A picture that the catalogue has under another id is "
+    "again: unchanged objects are not trained again. Ctrl-C ends it after the running batches, a second "
+    "Ctrl-C at once. A picture that the catalogue has under another id is "
     "refused."
 )
 def ingest(
@@ -132,9 +134,15 @@ def ingest(
         _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access,
         ExitStack() as stack,
     ):
-        bar = _Bar(stack)
+        bar = _Bar(stack.enter_context(ExitStack()))
+        stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         report = ingest_folder(
-            folder, access, threads=threads, allow_similar=allow_similar, progress=bar.show
+            folder,
+            access,
+            threads=threads,
+            allow_similar=allow_similar,
+            progress=bar.show,
+            interrupted=bar.interrupted,
         )
     seconds = time.perf_counter() - started
     _print_report(report, folder, cloud or str(settings.database), seconds, as_json=as_json)
@@ -406,6 +414,15 @@ class _Bar:
             self._advance = self._stack.enter_context(progress_bar("ingesting", total))
         self._advance(done - self._shown)
         self._shown = done
+
+    def interrupted(self) -> None:
+        """Announce the end after the running batches; from now on Ctrl-C ends the process."""
+        self._stack.close()  # shows the terminal's cursor again
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        print_line(
+            "interrupted: the running batches are finished and kept; Ctrl-C again ends at once without them",
+            err=True,
+        )
 
 
 def _print_report(

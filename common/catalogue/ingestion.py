@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,6 +102,7 @@ def ingest_folder(
     threads: int,
     allow_similar: bool = False,
     progress: Progress = lambda _done, _total: None,
+    interrupted: Callable[[], None] = lambda: None,
 ) -> IngestionReport:
     """Ingest all objects of a folder into a target.
 
@@ -117,6 +118,8 @@ def ingest_folder(
         Also accept pictures that exist under another id.
     progress : callable
         Called in this thread after each batch.
+    interrupted : callable
+        Called in this thread at Ctrl-C, before it waits for the batches in progress.
 
     Returns
     -------
@@ -147,6 +150,7 @@ def ingest_folder(
         target.finish()
     except KeyboardInterrupt:
         report.interrupted = True
+        interrupted()
     finally:
         pool.shutdown(cancel_futures=True)
     for done in batches.finished():

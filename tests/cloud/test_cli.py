@@ -1,4 +1,6 @@
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from nearsight.common.rpc.allow_list import Role, allow_client
 from nearsight.common.rpc.security import generate_keys
 from support.cloud import CloudClient, running_cloud
 from support.daemon_process import daemon_process
+from support.leash import leashed
 from support.pictures import photo_jpeg, picture_jpeg
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 @pytest.fixture
@@ -176,7 +179,40 @@ def test_an_interrupted_ingestion_explains_how_to_continue(
 
     monkeypatch.setattr(ingestion._Batches, "wait_for_room", interrupt)
     assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 130
-    assert "repeat the command to continue" in capsys.readouterr().err
+    first, last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("interrupted")]
+    assert "Ctrl-C again ends at once" in first
+    assert "repeat the command to continue" in last
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+INGEST_WITHOUT_END = """
+import sys
+import threading
+from nearsight.__main__ import main
+from nearsight.common.catalogue.training import ObjectTrainer
+
+def train(trainer, objects):
+    print("training", flush=True)
+    threading.Event().wait()
+
+ObjectTrainer.train = train
+sys.exit(main(["cloud", "ingest", *sys.argv[1:]]))
+"""
+
+
+def test_a_second_interrupt_ends_an_ingestion_at_once(folder: Path, database: Path) -> None:
+    command = leashed("-c", INGEST_WITHOUT_END, str(folder), "--catalogue", "m")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=database.parent
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "training\n"
+        process.send_signal(signal.SIGINT)
+        assert any("the running batches are finished" in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG_S) == -signal.SIGINT
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 0, "the database is usable"
 
 
 def test_the_help_distinguishes_the_daemon_from_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
