@@ -56,7 +56,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool; uvicorn says None
         """Keep the connection for pending responses after the client closed its side; impossible with TLS."""
-        waits = (self.in_request or bool(self.pipeline)) and not self.cycle.more_body
+        waits = self.in_request and not self.cycle.more_body
         if not waits or self.scheme == "https":
             return False
         self.cycle.keep_alive = False
@@ -128,8 +128,8 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of a request that was answered early."""
-        self.since_s, self.in_request = self.loop.time(), False
+        """Start the next pipelined request, or wait for one, or for the rest of one answered early."""
+        self.since_s, self.in_request = self.loop.time(), bool(self.pipeline)
         super().on_response_complete()
 
     @property

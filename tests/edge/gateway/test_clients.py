@@ -1,6 +1,7 @@
 """Requests of third-party clients and proxies that browsers do not send."""
 
 import json
+from concurrent.futures import Future
 from socket import SHUT_WR
 
 import pytest
@@ -8,7 +9,10 @@ from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gateway import RECOGNIZE, STREAM, Browser, ScriptedEdge, all_of, head, raw, upgrade
+from support.recognition_server import response
+from support.waiting import LONG_S
 
 IMAGE = b"an image"
 H2C = ("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
@@ -47,6 +51,21 @@ def test_a_half_closed_client_receives_its_answers(browser: Browser, edge: Scrip
         socket.sendall((head(len(IMAGE)) + IMAGE) * photos)
         socket.shutdown(SHUT_WR)
         assert all_of(socket).count(b"HTTP/1.1 200 ") == photos
+
+
+def test_a_client_that_half_closes_during_its_last_pipelined_request_receives_the_answer(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    last: Future[RecognizeResponse] = Future()
+    answers = iter([response("edge"), last])
+    edge.recognition.answer = lambda: next(answers)
+    with raw(browser) as socket:
+        socket.sendall((head(len(IMAGE)) + IMAGE) * 2)
+        assert all(edge.recognition.asked.acquire(timeout=LONG_S) for _ in range(2))
+        socket.shutdown(SHUT_WR)
+        browser.get("/v1/health")  # the gateway notices the end of the requests before this request
+        last.set_result(response("edge"))
+        assert all_of(socket).count(b"HTTP/1.1 200 ") == 2
 
 
 @pytest.mark.parametrize(
