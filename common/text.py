@@ -1,4 +1,4 @@
-"""Escapes control characters in text from others: labels, names and messages may hold any character."""
+"""Text for people: percentages, and escapes of control characters in text from others, such as labels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ _CONTROL = re.compile(
     "\ud800-\udfff]"  # surrogates: they cannot be encoded
 )
 _BREAKS = re.compile("[\t\n]")
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as a percentage with this number of decimals, such as "63 %"."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

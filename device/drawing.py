@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidImage
+from nearsight.common.text import percent
 from nearsight.device.recognition import Recognition
 
 _INK = (60, 220, 60)
@@ -44,7 +45,7 @@ def draw_recognition(image: bytes, recognition: Recognition) -> bytes:
         thickness = max(2, text_px // 7)
         cv2.polylines(canvas, [outline.reshape(-1, 1, 2)], True, _INK, thickness, cv2.LINE_AA)
         cv2.circle(canvas, outline[0].tolist(), thickness * 2, _INK, -1, cv2.LINE_AA)
-        label = f"{recognition.confidence:.0%}  {recognition.label or recognition.object_id}"
+        label = f"{percent(recognition.confidence)}  {recognition.label or recognition.object_id}"
         write(canvas, label, _label_place(outline, 2 * text_px), text_px)
     return cv2.imencode(".png", canvas)[1].tobytes()
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from nearsight.common.errors import NearsightError, StatusCode
 from nearsight.common.request.answer import NETWORK, RESULT
+from nearsight.common.text import percent
 from nearsight.device.recognition import Recognition
 
 
@@ -76,7 +77,7 @@ def _headline(recognition: Recognition) -> str:
         return "unknown"
     name = recognition.label or recognition.object_id
     identity = "" if recognition.grain == NETWORK else f" [{recognition.object_id}]"
-    return f"{name}{identity}, confidence {recognition.confidence:.0%}"
+    return f"{name}{identity}, confidence {percent(recognition.confidence)}"
 
 
 def _size(size_bytes: int) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from nearsight.common.object_cache.expected_latency import LatencyTerms, why_cache_is_empty
+from nearsight.common.text import percent
 from nearsight.edge.cache_size import CacheSizeDecision, CacheSizeOptimizer
 from nearsight.edge.profiler import Costs
 from nearsight.edge.request_distribution import Ranking
@@ -199,7 +200,7 @@ class Optimizer:
         now_ms = optimizer.latency_of(state.cached, ranking, costs.miss_ms)
         gain_ms = now_ms - optimizer.latency_of(target, ranking, costs.miss_ms)
         if not (state.cached and target) and gain_ms < costs.indifference * now_ms:
-            why = f"only {gain_ms:.3f} ms per request to gain, within {costs.indifference:.0%}"
+            why = f"only {gain_ms:.3f} ms per request to gain, within {percent(costs.indifference)}"
             return CacheChange(False, why, gain_ms)
         popular = sum(state.asked.get(object_id, 0) >= (2 if leaving else 1) for object_id in entering)
         if popular and gain_ms > 0:

@@ -243,7 +243,7 @@ class RegretReport:
             return "no request yet"
         share = self.regret_ms / self.best_ms if self.best_ms > 0 else 0.0
         return (
-            f"{self.regret_ms:.2f} ms per request over the last {self.requests} ({share:+.1%}): "
+            f"{self.regret_ms:.2f} ms per request over the last {self.requests} ({100 * share:+.1f} %): "
             f"{self.mean_ms:.2f} ms; always k={self.best_k} would have cost {self.best_ms:.2f} ms"
         )
 

@@ -19,6 +19,7 @@ from nearsight.common.catalogue.training import Rejection, TrainedObject
 from nearsight.common.recognition.models import TWIN, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, Resemblance
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.text import percent
 
 TWIN_SHARE = 0.15
 """`agreeing_share` from which two pictures count as the same. Measured with 52 pictures, the lowest value of
@@ -26,7 +27,7 @@ each variant: half or a third of the size 0.27, JPEG of quality 20 0.28, cropped
 value between 629 different pictures was 0.072, for two films of a series."""
 
 _TWIN = (
-    "its picture is the same as that of {twin!r} ({share:.0%} of the features agree): keep one of the two, "
+    "its picture is the same as that of {twin!r} ({share} of the features agree): keep one of the two, "
     "or accept both (--allow-similar; in a program LocalSettings(allow_similar=True))"
 )
 
@@ -86,7 +87,7 @@ def compare(
         twins = [other for other, resemblance in found.items() if resemblance.share >= TWIN_SHARE]
         if twins and not allow_similar:
             twin = max(twins, key=found.__getitem__)
-            rejected.append(Rejection(name, _TWIN.format(twin=twin, share=found[twin].share)))
+            rejected.append(Rejection(name, _TWIN.format(twin=twin, share=percent(found[twin].share))))
             continue
         rivals = {other: TWIN if other in twins else one.inliers for other, one in found.items()}
         accepted[name], others[name] = _with_rivals(item, rivals), item.model

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.text import percent
 
 FloatArray = NDArray[np.float64]
 
@@ -53,7 +54,8 @@ def why_cache_is_empty(tier: str, offload: LatencyTerms, others: Iterable[Latenc
     among = f"among {best.k} objects" if best.k > 1 else "of one object"
     looking = f"a lookup {among} would first take {best.lookup_ms:.0f} ms"
     return (
-        f"asking the {tier} {asking}; {looking} and recognise {hits:.0%} of the photos, so the cache is empty"
+        f"asking the {tier} {asking}; {looking} and recognise {percent(hits)} of the photos, "
+        "so the cache is empty"
     )
 
 

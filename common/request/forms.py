@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.text import percent
 
 FEATURES, IMAGE = "features", "image"
 _NEWEST_WEIGHT = 0.1
@@ -140,7 +141,7 @@ class OffloadDecision:
         mbps = 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
         assumed = "" if self.link_measured else " (assumed)"
         link = f"link {self.latency_ms:.1f} ms + {mbps:.1f} Mbit/s{assumed}"
-        return f"{self.form} ({reason}); {forms}; {link}, {self.unknown_share:.0%} unknown"
+        return f"{self.form} ({reason}); {forms}; {link}, {percent(self.unknown_share)} unknown"
 
 
 class OffloadChoice:

@@ -33,6 +33,7 @@ from nearsight.common.result_cache.image_keys import (
 from nearsight.common.result_cache.result_cache import Counts
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.result_cache.views import ObjectKey, ViewCache
+from nearsight.common.text import percent
 
 KEY_SIDE_PX = 80
 """Image size for computing keys [px]; JPEG decoders reduce by 8 at almost no cost."""
@@ -183,7 +184,7 @@ class ResultCacheState:
         return (
             f"{'on' if self.on else 'off, tried again later'}: {judged}; {counts.served} of {counts.lookups} "
             f"photos answered, {counts.verifying} verified, {counts.corrections} corrected; wrong "
-            f"{self.wrong_share:.1%}, at most {self.wrong_share_bound:.1%}"
+            f"{percent(self.wrong_share, 1)}, at most {percent(self.wrong_share_bound, 1)}"
             f"{'; MORE THAN ALLOWED' if self.alarm else ''}; {self.entries} results"
         )
 

@@ -17,6 +17,7 @@ from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import print_error, print_json, print_line, progress_bar
 from nearsight.common.errors import InvalidArgument, InvalidImage, NotFound
 from nearsight.common.files import write_atomically
+from nearsight.common.text import percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -239,7 +240,7 @@ class _Outputs:
         if self._map_path is not None or self._video is not None:
             self._map.add(frame, result)
         if self._video is not None:
-            done = f"whole, {result.whole}" if result.whole else f"{result.recomputed:.0%} recomputed"
+            done = f"whole, {result.whole}" if result.whole else f"{percent(result.recomputed)} recomputed"
             text = f"frame {result.number}: {done}, {row['ms']:.1f} ms"
             self._video.add(self._map.frame(frame, result, text))
 
@@ -347,12 +348,12 @@ def _summary_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{report['frames']} frames took {report['ms_per_frame']:.1f} ms each (p95 {report['p95_ms']:.1f}), "
         f"whole executions {report['whole_ms']:.1f} ms (median of {report['sample']}): "
-        + (f"{saved:.0%} of the time was saved." if saved > 0 else "no time was saved.")
+        + (f"{percent(saved)} of the time was saved." if saved > 0 else "no time was saved.")
     )
     reasons = ", ".join(f"{why} ({count})" for why, count in report["whole"].items())
     yield (
-        f"{report['matched']:.0%} of the blocks matched; {report['recomputed']:.0%} of the network's "
-        "computation was repeated."
+        f"{percent(report['matched'])} of the blocks matched; "
+        f"{percent(report['recomputed'])} of the network's computation was repeated."
     )
     yield f"Executed whole: {whole} of {report['frames']} frames: {reasons}."
     if report["same_class"] is not None:
@@ -360,7 +361,7 @@ def _summary_lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"The best class was the same as in a whole execution for {same}."
     if report["deviation"] is not None:
         yield (
-            f"Outputs deviated by up to {report['deviation']:.2%} of their norm; "
+            f"Outputs deviated by up to {percent(report['deviation'], 2)} of their norm; "
             f"the current threshold is {report['threshold_db']:g} dB."
         )
 

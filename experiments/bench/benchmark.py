@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,10 @@ class Benchmark:
     def table(self) -> Table:
         """The rows as a table; text is left-aligned, numbers are right-aligned."""
         table = Table(title=self.title)
-        cells = [[text.format_map(row) for text in self.columns.values()] for row in self.rows]
+        cells = [  # Python's format of percentages has no space
+            [re.sub(r"(?<=\d)%", " %", text.format_map(row)) for text in self.columns.values()]
+            for row in self.rows
+        ]
         for column, values in zip(self.columns, zip(*cells, strict=True), strict=True):
             named = any(value[:1].isalpha() for value in values)
             table.add_column(column, justify="left" if named else "right")

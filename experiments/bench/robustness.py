@@ -26,6 +26,7 @@ from nearsight.common.errors import NotFound
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import generate_keys
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.common.text import percent
 from nearsight.experiments.bench import attacks
 from nearsight.experiments.bench import raw_attacks as raw
 from nearsight.experiments.bench.attacks import (
@@ -72,7 +73,7 @@ _SAMPLE_S = 0.02
 _WAITS = {
     "p95 ms": "{quiet_p95_ms:.0f} → {p95_ms:.0f}",
     "slowdown": "{slower:.1f}",
-    "answered": "{answered:.0%}",
+    "answered": "{answered_share}",
     "recovery s": "{recovery_s:.1f}",
 }
 """Columns of the table with the latency of honest clients."""
@@ -172,7 +173,8 @@ def bench_robustness(
 
 def for_table(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row whose latencies of honest clients are formatted for the table; dashes without photos."""
-    words = {name: text.format_map(row) if row["photos"] else "-" for name, text in _WAITS.items()}
+    values = {**row, "answered_share": percent(row["answered"])}
+    words = {name: text.format_map(values) if row["photos"] else "-" for name, text in _WAITS.items()}
     return {**row, **words}
 
 

@@ -12,6 +12,7 @@ import typer
 
 from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.text import percent
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _print(found: Plan, p95_ms: float | None) -> None:
                 best.policy,
                 f"{best.p95_ms:,.0f}",
                 f"{best.mean_ms:,.0f}",
-                f"{best.hit_ratio:.1%}",
+                f"{percent(best.hit_ratio, 1)}",
                 f"{all_[FIXED_SET].p95_ms:,.0f}",
                 f"{all_[CLAIRVOYANT].p95_ms:,.0f}",
             )

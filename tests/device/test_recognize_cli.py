@@ -37,7 +37,7 @@ def test_a_photo_is_described(
     assert main(["recognize", photo, "--edge", edge.endpoint]) == 0
     output = capsys.readouterr().out
     headline, *lines = output.splitlines()
-    assert headline == f"{photo}: Night [0042], confidence 90%"
+    assert headline == f"{photo}: Night [0042], confidence 90 %"
     assert "  artist: R." in lines
     assert any(line.startswith("  edge answered in") and "network device-edge" in line for line in lines)
 
@@ -123,7 +123,7 @@ def test_a_folder_is_a_line_for_each_photo_and_a_summary(
     assert main(["recognize", str(folder), "--edge", edge.endpoint]) == 2
     shown = capsys.readouterr()
     first, second, third, last = shown.out.splitlines()
-    assert first.startswith(f"{folder}/a.jpg: Night [0042], confidence 90% (edge, ")
+    assert first.startswith(f"{folder}/a.jpg: Night [0042], confidence 90 % (edge, ")
     assert second.startswith(f"{folder}/b.JPG: unknown (cloud, ")
     assert third.startswith(f"{folder}/more/c.jpeg: ")
     assert last.startswith("4 photos: 2 known, 1 unknown, 1 failed; p50 ")

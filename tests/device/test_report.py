@@ -66,7 +66,7 @@ def test_the_text_is_complete() -> None:
         "photo.jpg",
         "Night",
         "0042",
-        "93%",
+        "93 %",
         "artist: R.",
         "year: 1642",
         "cloud",

@@ -63,7 +63,7 @@ def test_a_chosen_object_that_is_not_cached_yet_causes_regret() -> None:
     regret = costing(200.0, Regret(4))
     regret.observe("0", 1, held=False)
     assert regret.report().regret_ms == pytest.approx(0.9 * 200)
-    assert "+600.0%" in regret.report().why
+    assert "+600.0 %" in regret.report().why
 
 
 def test_changes_of_the_size_can_be_better_than_every_fixed_size() -> None:

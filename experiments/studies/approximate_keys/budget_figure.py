@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.result_cache import Refresh, ResultCache
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -137,7 +138,7 @@ class Figure(Experiment):
         )
         targets = [
             Target.at_most(
-                f"a budget of {TARGET:.0%} of the lookups: distance of any phase from it",
+                f"a budget of {percent(TARGET)} of the lookups: distance of any phase from it",
                 held,
                 BAND,
                 f"share of the served ones, by phase: {of_served}",
@@ -151,13 +152,13 @@ class Figure(Experiment):
                 4,
             ),
             Target.at_least(
-                f"windows of {_WINDOW:,} lookups within {BAND:.1%} of the target, budget",
+                f"windows of {_WINDOW:,} lookups within {percent(BAND, 1)} of the target, budget",
                 windows[budget]["within"],
                 0.9,
                 f"fixed back-off: {windows[fixed]['within']:.2f}",
             ),
             Target.at_most(
-                f"a budget of {_RATE:.0%} inferences: distance of any phase from it",
+                f"a budget of {percent(_RATE)} inferences: distance of any phase from it",
                 farthest(rate, "inferences", _RATE),
                 0.01,
                 "",
@@ -326,7 +327,7 @@ def _draw_windows(axes: Axes, rows: Sequence[StoredRow], quantity: str) -> None:
         name = (
             f"back-off {value:g}"
             if given == BACK_OFF
-            else f"budget of {value:.0%} {given}s".replace("ss", "s")
+            else f"budget of {percent(value)} {given}s".replace("ss", "s")
         )
         axes.plot(list(found), [np.mean(one) for one in found.values()], color=colour, label=name)
         least, most = ([end(one) for one in found.values()] for end in (min, max))

@@ -29,6 +29,7 @@ from nearsight.common.result_cache.approximations import (
 )
 from nearsight.common.result_cache.budget import Budget
 from nearsight.common.result_cache.selection import Candidates, ladders
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -140,7 +141,7 @@ class Figure(Experiment):
                 3,
             ),
             Target.at_most(
-                f"wrong lookups, distance of any phase from {TARGET:.0%}",
+                f"wrong lookups, distance of any phase from {percent(TARGET)}",
                 max(abs(one - TARGET) for one in wrong),
                 BAND,
                 "",

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -141,14 +142,14 @@ class Figure(Experiment):
                 f"back-off {BETA:g}: wrong share of the served answers, at most 1 %",
                 layout["wrong"],
                 0.01,
-                f"the recogniser differs, mostly with unknown: {layout['disagreed']:.2%}; "
-                f"similarity caching at the same share: {other['wrong']:.2%} wrong",
+                f"the recogniser differs, mostly with unknown: {percent(layout['disagreed'], 2)}; "
+                f"similarity caching at the same share: {percent(other['wrong'], 2)} wrong",
             ),
             Target.at_least(
-                f"sequential test, budget {_BUDGET:.0%}: served without inference, at least 80 %",
+                f"sequential test, budget {percent(_BUDGET)}: served without inference, at least 80 %",
                 sequential["served"],
                 0.8,
-                f"{sequential['wrong']:.2%} of these wrong",
+                f"{percent(sequential['wrong'], 2)} of these wrong",
             ),
             Target.at_most(
                 "sequential test: wrong share of the served answers, at most 1 %", sequential["wrong"], 0.01
@@ -191,7 +192,7 @@ class Figure(Experiment):
             picture,
             f"{standing['visitors']} visitors, {standing['photos']} photos, {PHOTOS_PER_S:g} a second, "
             f"median stay {standing['median_stay_s']:.0f} s, shake as in real clips; back-off {BETA:g}; "
-            f"{standing['unknown']:.1%} of the photos of exhibits are unknown to the recogniser",
+            f"{percent(standing['unknown'], 1)} of the photos of exhibits are unknown to the recogniser",
         )
         return picture
 

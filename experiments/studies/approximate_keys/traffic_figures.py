@@ -30,6 +30,7 @@ from nearsight.common.result_cache.approximations import (
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.model import Prediction, ideal_hits, lru_hits, predict
 from nearsight.common.result_cache.result_cache import ResultCache
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -150,12 +151,13 @@ class Figure(Experiment):
         for name, (_, low, high) in _MARGINALS.items():
             if name in found:
                 misses = 1.0 - found[name][never]["hits"]["mean"]
-                text = f"the generated traffic: misses of {name} are {low:.0%} to {high:.0%}"
+                text = f"the generated traffic: misses of {name} are {percent(low)} to {percent(high)}"
                 targets.append(Target(text, misses, low <= misses <= high))
         for name, (low, high) in _ERRORS.items():
             if name in found:
                 errors, played = (found[name][never][of]["mean"] for of in ("said_errors", "errors"))
-                text = f"the generated traffic: errors of {name} without refresh are {low:.0%} to {high:.0%}"
+                between = f"{percent(low)} to {percent(high)}"
+                text = f"the generated traffic: errors of {name} without refresh are {between}"
                 targets.append(
                     Target(text, errors, low <= errors <= high, f"equation 5; simulated {played:.3f}")
                 )
@@ -276,7 +278,8 @@ def _figure_4(found: Mapping[str, Any]) -> Iterator[Target]:
         played = f"simulated {ours['errors']['mean']:.3f} at {_verifications(ours):.3f}"
         other = f"{printed['said_errors']['mean']:.3f} at {_verifications(printed, 'said_inferences'):.3f}"
         yield Target(
-            f"prefix(5), back-off {beta:g}, model: wrong; {100 * wrong:g} % at {verified:.0%} in the paper",
+            f"prefix(5), back-off {beta:g}, model: wrong; "
+            f"{100 * wrong:g} % at {percent(verified)} in the paper",
             errors,
             abs(errors - wrong) <= _NEAR and abs(share - verified) <= _NEAR,
             f"verified {share:.3f}; {played}; algorithm 1 as printed {other}",
@@ -296,7 +299,7 @@ def _figure_5(found: Mapping[str, Any]) -> Iterator[Target]:
     errors, verified = best["said_errors"]["mean"], _verifications(best, "said_inferences")
     played = f"simulated flows: {best['errors']['mean']:.4f} wrong, {_verifications(best):.4f} verified"
     misses = (1.0 - best["hits"]["mean"]) / (1.0 - found["identity"][never]["hits"]["mean"])
-    usually = f"{name}, the fewest inferences at up to {_NEAR:.0%} wrong; back-off 1.5, model"
+    usually = f"{name}, the fewest inferences at up to {percent(_NEAR)} wrong; back-off 1.5, model"
     yield Target(f"{usually}: errors, 1.4 % in the paper", errors, errors <= _NEAR, played)
     yield Target(f"{usually}: verifications, 3 % in the paper", verified, verified <= 0.04)
     yield Target(f"{name}: misses over those of exact caching, half in the paper", misses, misses <= 0.55)

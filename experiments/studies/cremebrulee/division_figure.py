@@ -18,6 +18,7 @@ import numpy as np
 from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
+from nearsight.common.text import percent
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.memory_budget import RATE_WINDOW_S, RequestRates
 from nearsight.edge.memory_partition import FAVOUR, Claim, MemoryPartitioner, NetworkUse
@@ -63,8 +64,8 @@ class Way:
 _SHARED = "shared"
 WAYS: dict[str, Way] = {
     _SHARED: Way(),
-    **{f"{share:.0%} for networks": Way(share, loads_all=True) for share in (0.25, 0.5, 0.75)},
-    **{f"{share:.0%}, only worthwhile loads": Way(share) for share in (0.25, 0.5, 0.75)},
+    **{f"{percent(share)} for networks": Way(share, loads_all=True) for share in (0.25, 0.5, 0.75)},
+    **{f"{percent(share)}, only worthwhile loads": Way(share) for share in (0.25, 0.5, 0.75)},
     "shared, all loads": Way(loads_all=True),
     "shared, changes for any gain": Way(favour=1.0),
     "shared, changes for twice the gain": Way(favour=2.0),

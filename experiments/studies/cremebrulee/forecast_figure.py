@@ -21,6 +21,7 @@ from nearsight.common.model_cache.policies.forecast import Forecast
 from nearsight.common.model_cache.policy import Policy
 from nearsight.common.model_cache.registry import make_policy
 from nearsight.common.model_cache.scoring import Column
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -150,7 +151,7 @@ class ForecastFigure(Experiment):
                 continue
             for baseline in ("cremebrulee", "iam"):
                 note = ", ".join(
-                    f"{one[baseline][_OURS]['median']:.2f} at {float(memory):.0%}"
+                    f"{one[baseline][_OURS]['median']:.2f} at {percent(float(memory))}"
                     for memory, one in by_memory.items()
                     if memory != "all"
                 )
@@ -273,7 +274,12 @@ def _draw_shares(axes: Any, by_process: Mapping[str, Any]) -> None:
         reach = np.abs([[one["median"] - one["p25"], one["p75"] - one["median"]] for one in found]).T
         shift = (number - (len(memories) - 1) / 2) * width
         axes.bar(
-            places + shift, at, width, yerr=reach, color=colour, label=f"{float(memory):.0%} of the memory"
+            places + shift,
+            at,
+            width,
+            yerr=reach,
+            color=colour,
+            label=f"{percent(float(memory))} of the memory",
         )
     axes.axhline(_SHARE, color="#8a8a8a", linestyle="--", linewidth=0.8)
     axes.axhline(0.0, color="#8a8a8a", linewidth=0.8)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -195,7 +196,8 @@ class SimulationPolicies(_Policies):
             better, worse = pair.split("/")
             gains = {size: one[pair]["mean"] for size, one in by_size.items()}
             best = max(gains, key=gains.__getitem__)
-            note = f"at {best} GB; {gains['128']:.1%} at 128 GB, {np.mean([*gains.values()]):.1%} on average"
+            mean = float(np.mean([*gains.values()]))
+            note = f"at {best} GB; {percent(gains['128'], 1)} at 128 GB, {percent(mean, 1)} on average"
             text = f"{better} below {worse} at its best point; in the paper {said}"
             targets.append(Target.at_least(text, gains[best], least, note, digits=4))
         return tuple(targets)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -136,7 +137,7 @@ class Table2(Experiment):
         for scale, association, one in leaves(summary["workloads"], 2):
             said = zip(("requests", "models", "memory_gb"), (0, 0, 1), _PAPER[scale], strict=True)
             sizes = [f"{mean_in_words(one[what], digits)} ({paper:,})" for what, digits, paper in said]
-            share = f"{one['most_popular']['mean']:.1%}"
+            share = f"{percent(one['most_popular']['mean'], 1)}"
             lines.append((scale, association, *sizes, mean_in_words(one["correlation"], 2), share))
         columns = ("scale", "association", "requests (paper)", "models (paper)", "memory [GB] (paper)")
         return (*columns, "rank correlation", "most popular model"), lines

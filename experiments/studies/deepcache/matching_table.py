@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.common.recognition.object_recognizer import pin_threads
+from nearsight.common.text import percent
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, exhaustive, three_step
 from nearsight.common.video.matching import SETTLED, BlockMatcher, Blocks, Frame, Match, ShiftMatcher
 from nearsight.experiments.framework import drawing
@@ -138,7 +139,7 @@ class Figure(Experiment):
             for apart, of in table.items()
             for clip, matched in of[_OURS]["clips"].items()
         )
-        longest, how_many = searched["ms"].get("p95", 0.0), f"{searched['share']:.0%} of the frames"
+        longest, how_many = searched["ms"].get("p95", 0.0), f"{percent(searched['share'])} of the frames"
         text = "blocks matched by ours minus those by exhaustive search, smallest [points]"
         return (
             Target.at_most("a frame at offset 0, median [ms]", slowest, 0.2),

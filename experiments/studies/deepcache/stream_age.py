@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.common.recognition.object_recognizer import pin_threads
+from nearsight.common.text import percent
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing
@@ -154,7 +155,10 @@ class Figure(Experiment):
             drawing.plain_logarithmic(axes.xaxis)
         places, colours = np.arange(len(_COLOURS)), list(_COLOURS.values())
         bars = right.bar(places, [found[one]["recall"]["mean"] for one in _COLOURS], color=colours)
-        wrong = [f"{found[one]['recall']['mean']:.1%}\n{found[one]['wrong']:.1%} wrong" for one in _COLOURS]
+        wrong = [
+            f"{percent(found[one]['recall']['mean'], 1)}\n{percent(found[one]['wrong'], 1)} wrong"
+            for one in _COLOURS
+        ]
         right.bar_label(bars, wrong, fontsize=8)
         right.set(title="Right answer shown", ylabel="share of the frames of exhibits", ylim=(0, 1.15))
         bars = cpu.bar(places, [found[one]["cpu_ms"] for one in _COLOURS], color=colours)

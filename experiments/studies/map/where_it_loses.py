@@ -22,6 +22,7 @@ from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -289,8 +290,8 @@ def _sentences(found: Any) -> list[str]:
             lines.append(f"{name}: {said}.")
             continue
         lines.append(
-            f"{name}: regions with losses (decision tree; accuracy {one['unseen_accuracy']:.0%} "
-            f"at unseen points, {one['always']:.0%} without a tree):"
+            f"{name}: regions with losses (decision tree; accuracy {percent(one['unseen_accuracy'])} "
+            f"at unseen points, {percent(one['always'])} without a tree):"
         )
         lines.extend(f"   \u2022 {region['sentence']}" for region in one["regions"])
     return [part for line in lines for part in textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="      ")]

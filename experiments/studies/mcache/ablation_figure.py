@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -111,7 +112,7 @@ class Figure(Experiment):
         found = _by_distance(summary, "per request")
         distance, traffic = found[0]
         iam = [traffic["gains"]["per request"][IAM][memory] for memory in TABLE_3]
-        note = f"{traffic['name']}; IAM {', '.join(f'{gain:.0%}' for gain in iam)}"
+        note = f"{traffic['name']}; IAM {', '.join(f'{percent(gain)}' for gain in iam)}"
         constant, steady = next(one for one in found if one[1]["process"] == "poisson")
         missed, miss = _by_distance(summary, "per miss")[0]
         ahead = max(
@@ -237,7 +238,7 @@ def _throughput(found: Sequence[tuple[float, Mapping[str, Any]]]) -> Iterator[Ta
     for memory, said in THROUGHPUT.items():
         ours, clairvoyant = (best["throughput"][policy][memory] for policy in (OURS, CLAIRVOYANT))
         yield Target.at_least(
-            f"{float(memory):.0%} of the memory: IAM's throughput over LFU's, closed loop of one client",
+            f"{percent(float(memory))} of the memory: IAM's throughput over LFU's, closed loop of one client",
             best["throughput"][IAM][memory],
             said,
             f"{best['name']}; forecast {ours:.2f}, the clairvoyant {clairvoyant:.2f}",
@@ -284,7 +285,7 @@ def _draw_map(axes: Axes, found: Sequence[tuple[float, Mapping[str, Any]]]) -> N
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
     axes.set_xticks(
         range(map_.shape[1]),
-        [f"{float(memory):.0%}" for _ in policies for memory in TABLE_3],
+        [f"{percent(float(memory))}" for _ in policies for memory in TABLE_3],
         fontsize=7,
     )
     axes.xaxis.tick_top()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -101,12 +102,12 @@ class Figure(Experiment):
         )
         lines = [
             (
-                f"{float(memory):.0%}",
+                f"{percent(float(memory))}",
                 policy,
                 f"{one['hit_ratio']['median']:.2f}",
                 median_in_words(one["load_s"], 2),
-                f"{one['gain']['median']:.0%}",
-                f"{said:.0%}" if (said := TABLE_3.get(memory, {}).get(policy)) else "",
+                f"{percent(one['gain']['median'])}",
+                f"{percent(said)}" if (said := TABLE_3.get(memory, {}).get(policy)) else "",
                 f"{one['load_s_of_misses']['median']:.2f}",
                 f"{one['throughput']['median']:.2f}",
             )
@@ -166,10 +167,11 @@ def _load_times(summary: Mapping[str, Any]) -> Iterator[Target]:
         gain, of_gap = iam["gain"]["median"], iam["share_of_gap"]["median"]
         best = summary[memory][CLAIRVOYANT]["gain"]["median"]
         yield Target(
-            f"{float(memory):.0%} of the memory: IAM loads less than LFU by {least:.0%}, or half of the gap",
+            f"{percent(float(memory))} of the memory: IAM loads less than LFU by {percent(least)}, "
+            "or half of the gap",
             gain,
             gain >= least or of_gap >= 0.5,
-            f"{of_gap:.0%} of the gap to the clairvoyant, which gains {best:.0%}",
+            f"{percent(of_gap)} of the gap to the clairvoyant, which gains {percent(best)}",
         )
 
 
@@ -177,9 +179,11 @@ def _other_policies(summary: Mapping[str, Any]) -> Iterator[Target]:
     for memory, said in TABLE_3.items():
         gains = {policy: one["gain"]["median"] for policy, one in summary[memory].items()}
         others = {policy: gains[policy] for policy in said if policy != IAM}
-        shown = ", ".join(f"{policy} {gain:.0%} ({said[policy]:.0%})" for policy, gain in others.items())
+        shown = ", ".join(
+            f"{policy} {percent(gain)} ({percent(said[policy])})" for policy, gain in others.items()
+        )
         yield Target(
-            f"{float(memory):.0%} of the memory: IAM's gain minus the best of LRU, ARC and SRRIP",
+            f"{percent(float(memory))} of the memory: IAM's gain minus the best of LRU, ARC and SRRIP",
             gains[IAM] - max(others.values()),
             min(others.values()) >= 0.0 and gains[IAM] > max(others.values()),
             f"over LFU, in brackets table 3's: {shown}",
@@ -195,7 +199,7 @@ def _rates(summary: Mapping[str, Any]) -> Iterator[Target]:
         one = summary[memory][IAM]["throughput"]
         best = summary[memory][CLAIRVOYANT]["throughput"]["median"]
         yield Target.at_least(
-            f"{float(memory):.0%} of the memory: IAM's throughput over LFU's, closed loop",
+            f"{percent(float(memory))} of the memory: IAM's throughput over LFU's, closed loop",
             one["median"],
             least,
             f"{one['min']:.2f} to {one['max']:.2f}; the clairvoyant {best:.2f}",

@@ -28,6 +28,7 @@ from nearsight.common.inference.repository import ModelRepository, manifest_of_f
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -151,11 +152,11 @@ class Figure(Experiment):
         lines = [
             (
                 clients if clients != "0" else "open",
-                f"{float(memory):.0%}",
+                f"{percent(float(memory))}",
                 policy,
                 *(f"{1e3 * one[where]['load_s']:.0f}" if where in one else "" for where in (EDGE, SIMULATOR)),
                 *(
-                    f"{1 - one[where]['hit_ratio']:.1%}" if where in one else ""
+                    f"{percent(1 - one[where]['hit_ratio'], 1)}" if where in one else ""
                     for where in (EDGE, SIMULATOR)
                 ),
                 *(f"{one[where]['over_lfu']:.2f}" if where in one else "" for where in (EDGE, SIMULATOR)),
@@ -297,12 +298,12 @@ def _of_cell(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def _agreement(by_memory: Mapping[str, Any]) -> Iterator[Target]:
     for memory, policies in by_memory.items():
-        shown = ", ".join(f"{policy} {one['difference']:+.0%}" for policy, one in policies.items())
+        shown = ", ".join(f"{policy} {100 * one['difference']:+.0f} %" for policy, one in policies.items())
         live_s, simulated_s = (
             sum(one[where]["load_s"] for one in policies.values()) for where in (EDGE, SIMULATOR)
         )
         yield Target.at_most(
-            f"{float(memory):.0%} of the memory: load delay, edge against simulator, mean of policies",
+            f"{percent(float(memory))} of the memory: load delay, edge against simulator, mean of policies",
             abs(live_s / max(simulated_s, 1e-9) - 1.0),
             _AGREE,
             shown,
@@ -317,7 +318,8 @@ def _throughput(summary: Mapping[str, Any]) -> Iterator[Target]:
             for policy in ("iam", "forecast"):
                 one = policies[policy]
                 yield Target.at_least(
-                    f"{float(memory):.0%} of the memory, clients: {clients}: throughput of {policy} over lfu",
+                    f"{percent(float(memory))} of the memory, clients: {clients}: "
+                    f"throughput of {policy} over lfu",
                     one[EDGE]["over_lfu"],
                     THROUGHPUT[memory],
                     f"each {one[EDGE]['over_lfu_each']}, simulated {one[SIMULATOR]['over_lfu']:.2f}, "

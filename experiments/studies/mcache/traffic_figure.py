@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -77,7 +78,9 @@ class Figure(Experiment):
             for at in ("1", "0.1"):
                 if f"above {at}/s" in said:
                     share, said_share = shares[at]["mean"], said[f"above {at}/s"]
-                    text = f"{paper}: functions called more than {at}/s, {said_share:.2%} in the paper"
+                    text = (
+                        f"{paper}: functions called more than {at}/s, {percent(said_share, 2)} in the paper"
+                    )
                     found.append(Target(text, share, abs(share - said_share) <= 0.1 * said_share))
             ninetieth = 60.0 * shares["90th"]["mean"]
             text = f"{paper}: 90th percentile [1/min], about 1 in the paper"
@@ -94,8 +97,8 @@ class Figure(Experiment):
         for paper, kinds in summary.items():
             shares, said = kinds["share"], PAPER[paper]
             for at in ("1", "0.1"):
-                share = f"{said[f'above {at}/s']:.2%}" if f"above {at}/s" in said else ""
-                lines.append((paper, f"above {at}/s", f"{shares[at]['mean']:.2%}", share))
+                share = f"{percent(said[f'above {at}/s'], 2)}" if f"above {at}/s" in said else ""
+                lines.append((paper, f"above {at}/s", f"{percent(shares[at]['mean'], 2)}", share))
             ninetieth, calls = 60 * shares["90th"]["mean"], kinds["memory"]["200"]["mean"]
             most = said["most calls of 200 functions [1/s]"]
             lines.append((paper, "90th percentile [1/min]", f"{ninetieth:.2f}", "about 1"))
@@ -143,7 +146,7 @@ class Figure(Experiment):
 
 def _draw_rates(axes: Axes, paper: str, buckets: Mapping[str, Mapping[str, float]]) -> None:
     said = PAPER[paper]
-    label = f"{paper}: {said['above 1/s']:.2%} above 1/s"
+    label = f"{paper}: {percent(said['above 1/s'], 2)} above 1/s"
     counts = [one["mean"] for one in buckets.values()]
     axes.step([float(at) for at in buckets], counts, where="post", color=_COLOURS[paper], label=label)
     axes.legend(loc="upper right")

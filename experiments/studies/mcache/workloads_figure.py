@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -113,7 +114,7 @@ class Figure(Experiment):
             ),
             *(
                 Target.at_most(
-                    f"{float(memory):.0%} of the memory: largest 90th percentile of load times [s]",
+                    f"{percent(float(memory))} of the memory: largest 90th percentile of load times [s]",
                     max(one[memory]["load_p90_s"] for one in summary.values()),
                     most,
                 )
@@ -121,7 +122,8 @@ class Figure(Experiment):
             ),
             *(
                 Target(
-                    f"quantiles, {float(memory):.0%} of the memory: share of loading, paper {said:.0%}",
+                    f"quantiles, {percent(float(memory))} of the memory: share of loading, "
+                    f"paper {percent(said)}",
                     costly[memory]["loading"]["median"],
                     abs(costly[memory]["loading"]["median"] - said) <= 0.05,
                     f"{costly[memory]['loading']['min']:.2f} to {costly[memory]['loading']['max']:.2f}; "
@@ -142,10 +144,10 @@ class Figure(Experiment):
         return columns, [
             (
                 name,
-                f"{float(memory):.0%}",
+                f"{percent(float(memory))}",
                 f"{one['hit_ratio']['median']:.2f}",
                 median_in_words(one["latency_s"], 2),
-                f"{one['loading']['median']:.0%}",
+                f"{percent(one['loading']['median'])}",
                 f"{one['load_p90_s']:.1f}",
             )
             for name, memory, one in leaves(summary, 2)
@@ -198,7 +200,7 @@ def _draw_distribution(axes: Axes, summary: Mapping[str, Any], memory: str) -> N
         axes.plot(load_s, [at / 100 for at in _QUANTILES], color=_COLOURS[Association(name)])
     axes.plot(_PAPER_P90_S[memory], 0.9, "*", color="black", markersize=9)
     axes.set(
-        title=f"Load times at {float(memory):.0%} (figure 8)",
+        title=f"Load times at {percent(float(memory))} (figure 8)",
         xlabel="load time [s]",
         ylabel="share of requests",
         ylim=(0.5, 1.01),

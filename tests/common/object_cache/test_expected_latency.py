@@ -71,6 +71,6 @@ def test_the_reason_for_an_empty_cache_states_the_expected_times() -> None:
     others = [LatencyTerms(1, 8.0, 0.9, 0.2, 10.0, 16.2), LatencyTerms(50, 9.0, 0.9, 2 / 3, 10.0, 13.0)]
     assert why_cache_is_empty("cloud", offload, others) == (
         "asking the cloud takes 12 ms; a lookup among 50 objects would first take 9 ms "
-        "and recognise 60% of the photos, so the cache is empty"
+        "and recognise 60 % of the photos, so the cache is empty"
     )
     assert "no room" in why_cache_is_empty("cloud", offload, [])

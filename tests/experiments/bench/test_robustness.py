@@ -80,7 +80,7 @@ def test_without_honest_clients_the_table_has_dashes_instead_of_latencies() -> N
     waits = {"quiet_p95_ms": 20.0, "p95_ms": 50.0, "slower": 2.5, "answered": 0.5, "recovery_s": 1.0}
     names = ("p95 ms", "slowdown", "answered", "recovery s")
     asked, unasked = for_table(row(waits)), for_table(row({**waits, "photos": 0}, honest=False))
-    assert [asked[name] for name in names] == ["20 → 50", "2.5", "50%", "1.0"]
+    assert [asked[name] for name in names] == ["20 → 50", "2.5", "50 %", "1.0"]
     assert [unasked[name] for name in names] == ["-"] * 4
     assert unasked["reached"]
 

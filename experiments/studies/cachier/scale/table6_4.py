@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from nearsight.common.text import percent
 from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import Cell, Results, RunOptions, StoredRow, Table, Target
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
@@ -143,7 +144,7 @@ def _tenths(summary: Mapping[str, Any]) -> list[Target]:
     for share, found in summary["compared"].items():
         full, cloud = found[FULL], found[ONLY_CLOUD]
         strangers = float(share)
-        what = f"{strangers:.0%} unknown photos" if strangers else "all photos of exhibits"
+        what = f"{percent(strangers)} unknown photos" if strangers else "all photos of exhibits"
         for metric, words in _COMPARED.items():
             ratio = full[metric]["median"] / cloud[metric]["median"]
             targets.append(
@@ -171,16 +172,17 @@ def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
             f"parts of the full system's mean [ms]: {parts}"
         )
     found = (
-        f"{full['by_cloud']['median']:.1%} of the full system's photos reach the cloud; "
-        f"{1.0 - full['recall']['median']:.1%} of those of exhibits are recognised by no tier, so no cache "
-        "can answer them"
+        f"{percent(full['by_cloud']['median'], 1)} of the full system's photos reach the cloud; "
+        f"{percent(1.0 - full['recall']['median'], 1)} of those of exhibits are recognised by no tier, "
+        "so no cache can answer them"
     )
     if metric == TRAFFIC:
         models = full["down_kbps"]["median"] / full[TRAFFIC]["median"]
-        return f"{found}; {models:.0%} of the bytes come from the cloud, nearly all of them models"
+        return f"{found}; {percent(models)} of the bytes come from the cloud, nearly all of them models"
     each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
     again = " (it needs a second look)" if each[0] > _DEARER * each[1] else ""
     return (
         f"{found}; such a photo costs {each[0] / each[1]:.1f} times as much as an average photo of "
-        f"only-cloud{again}; {cloud['failed'] / cloud['requests']:.0%} of only-cloud's photos get no answer"
+        f"only-cloud{again}; {percent(cloud['failed'] / cloud['requests'])} of only-cloud's photos "
+        "get no answer"
     )
