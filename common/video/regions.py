@@ -7,6 +7,7 @@ integers, one bit per cell, so that one Python operation unites, intersects or c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,8 @@ class Rectangle(NamedTuple):
     @property
     def area(self) -> int:
         """Number of cells."""
-        return self.height * self.width
+        top, left, bottom, right = self
+        return (bottom - top) * (right - left) if top < bottom and left < right else 0
 
     def intersection(self, other: Rectangle) -> Rectangle:
         """Cells in both rectangles; may be empty."""
@@ -202,18 +204,21 @@ def _largest(lines: Sequence[int]) -> Rectangle:
 
 def _best_cut(lines: Sequence[int]) -> tuple[int, int]:
     """Smallest total area of two bounding boxes, and the first one's lines. End lines are not empty."""
-    before, behind = _areas(lines), _areas(lines[::-1])
-    choices = [(before[cut - 1] + behind[len(lines) - cut - 1], cut) for cut in range(1, len(lines))]
-    return min(choices, default=(before[0], 1))
+    before, behind = _areas(lines), _areas(lines[::-1])[::-1]
+    sums = list(map(add, before, behind[1:])) or before
+    area = min(sums)
+    return area, sums.index(area) + 1
 
 
 def _areas(lines: Sequence[int]) -> list[int]:
     """Area of the bounding box of the first 1, 2, ... lines."""
-    areas, seen, area = list[int](), 0, 0
+    areas, seen, width, area = list[int](), 0, 0, 0
     for count, bits in enumerate(lines, 1):
         if bits:
-            seen |= bits
-            area = count * (seen.bit_length() - (seen & -seen).bit_length() + 1)
+            if bits | seen != seen:
+                seen |= bits
+                width = seen.bit_length() - (seen & -seen).bit_length() + 1
+            area = count * width
         areas.append(area)
     return areas
 
