@@ -158,8 +158,7 @@ class MovingWindow:
         found, there = still, self.at.moved_by(motion, self._stride)
         if there is not None and there != (self.at, still.offset):
             window, offset = there
-            limits = self._blocks.limits(threshold_db)
-            matched = self._blocks.squared_errors(window.cut(frame), reference, offset) < limits
+            matched = self._blocks.matched(window.cut(frame), reference, threshold_db, offset)
             if np.count_nonzero(~matched) < missing:
                 found, self.at = Match(offset, matched), window
         gained = 1 - np.count_nonzero(~found.matched) / missing

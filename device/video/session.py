@@ -303,12 +303,12 @@ class VideoSession:
             return PAUSED
         probed = photo[::_PROBED_ROWS]
         self._difference = cv2.norm(probed, reference[::_PROBED_ROWS], cv2.NORM_L2SQR) / probed.size
-        if self.network.why_whole and self._difference > 255**2 / 10 ** (self.threshold_db / 10):
+        if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
             return self.network.why_whole
         if self._back_off.skips(self._difference):
             return SKIPPED
         if self._glances:
-            minimum = _CERTAIN * 255 / 10 ** (self.threshold_db / 20)
+            minimum = _CERTAIN * Blocks.mean_squared_error(self.threshold_db) ** 0.5
             changed = np.count_nonzero(self._grid.glance(photo, reference) > minimum)
             if changed > self.network.most_changed * self._no_blocks.size:
                 return self.network.why_whole or NO_SAVING

@@ -159,7 +159,7 @@ def _matching_blocks(
 ) -> NDArray[np.bool_]:
     """(R, C): whether each block matches that at this offset."""
     blocks = _blocks(frame.shape[0], frame.shape[1], settings.block_px)
-    return np.asarray(blocks.squared_errors(frame, other, offset) < blocks.limits(settings.threshold_db))
+    return blocks.matched(frame, other, settings.threshold_db, offset)
 
 
 _blocks = cache(Blocks)
