@@ -129,7 +129,7 @@ def in_colour(frame: Any) -> NDArray[np.uint8]:
         raise InvalidImage(f"{_FRAMES}, got {got}", advice="skip this frame")
     channels = 1 if frame.ndim == 2 else frame.shape[2] if frame.ndim == 3 else 0
     if channels == 3:
-        return np.asarray(frame)
+        return frame
     if channels not in (1, 4):
         raise InvalidImage(f"{_FRAMES}, got {frame.shape}", advice="skip this frame")
     return np.asarray(

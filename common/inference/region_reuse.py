@@ -159,7 +159,7 @@ class PartialNetwork:
         if changed is None or offset != UNMOVED or not self._answer or any(one.area for one in changed):
             self._answer = self._whole_network().run_checked({self.input.name: tensor})
             for output in self._answer.values():
-                output.flags.writeable = False
+                output.setflags(write=False)
         return dict(self._answer)
 
     def unchanged(self) -> dict[str, Tensor]:

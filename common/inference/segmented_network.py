@@ -281,13 +281,13 @@ class SegmentedNetwork:
             self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
         self._valid_segments = len(actions)
         for tensor in self._answer.values():
-            tensor.flags.writeable = False
-        return dict(self._answer)
+            tensor.setflags(write=False)
+        return self._answer
 
     def unchanged(self) -> dict[str, Tensor]:
         """Outputs of a frame without changes: those of the last frame. Empty before the first one."""
         self._last_actions = [_Action((), 0.0)] * len(self.loaded)
-        return dict(self._answer)
+        return self._answer
 
     def run_tail(self) -> dict[str, Tensor]:
         """Execute the tail on the current maps, and return its outputs."""

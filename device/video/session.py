@@ -218,6 +218,7 @@ class VideoSession:
         self._number = self._since_whole = self._expiries = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
+        self._everything = [Rectangle(0, 0, *size)]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -387,7 +388,7 @@ class VideoSession:
         if found is not None and why != EXPIRED and self._budget is None:
             return self.network.run(tensor, found.changed, found.match.offset)
         all_changed = found is None and why in (SKIPPED, NO_SAVING)
-        return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if all_changed else None)
+        return self.network.run(tensor, self._everything if all_changed else None)
 
     def _record(self, why: str, found: _Matched | None, took_ms: float, network_ms: float) -> None:
         """Update the back-off, the budget and the counters from a frame's result."""
