@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
+from typing import TypeVar
 from urllib.parse import quote
 
-from nearsight.common.background.futures import then
+from nearsight.common.background.futures import pending, then
+from nearsight.common.errors import NearsightError
 from nearsight.device.callback_thread import Callback, Job, running_loop
 from nearsight.device.forks import check_process
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
 
+A = TypeVar("A")
 Watcher = Callback[tuple[Peer, ...]]
 Deliver = Callable[[Job, AbstractEventLoop | None], None]
 LONGEST_TTL_S = 366 * 86_400.0
@@ -71,11 +75,11 @@ class PeerStore:
             If the value is neither bytes nor text, or ``ttl_s`` is not between 0 and a year; this also
             applies to the methods below.
         """
-        return self._node.store.put(self._key(key), _bytes(value), ttl_s=_checked(ttl_s))
+        return self._outcome(key, self._node.store.put(self._key(key), _bytes(value), ttl_s=_checked(ttl_s)))
 
     def get(self, key: str) -> Future[bytes | None]:
         """The value of a key; None if there is none."""
-        return self._node.store.get(self._key(key))
+        return self._outcome(key, self._node.store.get(self._key(key)))
 
     def get_blocking(self, key: str) -> bytes | None:
         """As `get`, but waits: fastest for small values, because this thread receives the answer itself.
@@ -85,19 +89,24 @@ class PeerStore:
         NearsightError
             As the future of `get`.
         """
-        return self._node.store.get_blocking(self._key(key))
+        try:
+            return self._node.store.get_blocking(self._key(key))
+        except NearsightError as error:
+            raise self._with_own_key(key, error) from error
 
     def append(self, key: str, item: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
         """Add an item to the list of a key. Equal items are stored once; only the latest 256 are kept."""
-        return self._node.store.append(self._key(key), _bytes(item), ttl_s=_checked(ttl_s))
+        return self._outcome(
+            key, self._node.store.append(self._key(key), _bytes(item), ttl_s=_checked(ttl_s))
+        )
 
     def remove(self, key: str, item: bytes | str) -> Future[None]:
         """Remove an item from the list of a key; no error if it is not in the list."""
-        return self._node.store.remove(self._key(key), _bytes(item))
+        return self._outcome(key, self._node.store.remove(self._key(key), _bytes(item)))
 
     def items(self, key: str) -> Future[tuple[bytes, ...]]:
         """The list of a key, oldest first; empty if there is none."""
-        return then(self._node.store.items(self._key(key)), lambda read: read.items)
+        return self._outcome(key, then(self._node.store.items(self._key(key)), lambda read: read.items))
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
         """Add to the named counters of a key. Each addition counts exactly once.
@@ -110,15 +119,15 @@ class PeerStore:
         TypeError, ValueError
             If a count is not an integer; also as `put`.
         """
-        return self._node.store.merge(self._key(key), counts, ttl_s=_checked(ttl_s))
+        return self._outcome(key, self._node.store.merge(self._key(key), counts, ttl_s=_checked(ttl_s)))
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
         """The sums of the counters of a key over all devices; empty if there are none."""
-        return self._node.store.counts(self._key(key))
+        return self._outcome(key, self._node.store.counts(self._key(key)))
 
     def delete(self, key: str) -> Future[None]:
         """Delete a key with all its content."""
-        return self._node.store.delete(self._key(key))
+        return self._outcome(key, self._node.store.delete(self._key(key)))
 
     def peers(self) -> tuple[Peer, ...]:
         """The devices nearby, without this one."""
@@ -150,6 +159,27 @@ class PeerStore:
     def _notify(self, watch: object) -> object:
         known = self._watchers.get(watch)
         return known[0](self.peers()) if known else None  # the watch may have ended in the meantime
+
+    def _outcome(self, key: str, call: Future[A]) -> Future[A]:
+        """The outcome of a call of the store; an error names the application's key."""
+        outcome: Future[A] = pending()
+
+        def finish(done: Future[A]) -> None:
+            error = done.exception()
+            if error is None:
+                outcome.set_result(done.result())
+            else:
+                outcome.set_exception(self._with_own_key(key, error))
+
+        call.add_done_callback(finish)
+        return outcome
+
+    def _with_own_key(self, key: str, error: BaseException) -> BaseException:
+        """The error with the application's key in place of the store's."""
+        if isinstance(error, NearsightError):
+            error = copy.copy(error)
+            error.message = error.message.replace(repr(self._prefix + key), repr(key))
+        return error
 
     def _key(self, key: str) -> str:
         check_process(self._process, "store")

@@ -6,21 +6,22 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearsight.common.command_line.options import (
     ConfigOption,
-    EndpointsArgument,
     JsonOption,
     KeyOption,
     ServerKeysOption,
     TimeoutOption,
     WatchOption,
+    endpoints_argument,
 )
 from nearsight.common.command_line.terminal import fits_terminal, print_line, print_table
 from nearsight.common.operation.cli import selected_daemons, show_answers
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 
 if TYPE_CHECKING:
     from nearsight.device.peers.report import DevicePeers, PeersReport
@@ -31,7 +32,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
     ctx: typer.Context,
-    endpoints: EndpointsArgument = None,
+    endpoints: Annotated[list[str] | None, endpoints_argument(DEFAULT_ENDPOINTS["device"])] = None,
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
     server_keys: ServerKeysOption = None,

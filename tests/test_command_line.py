@@ -19,6 +19,7 @@ from nearsight import __version__
 from nearsight.__main__ import LazyCommand, LazyGroup, load_command
 from nearsight.common.config.base import DaemonSettings
 from nearsight.common.errors import EXIT_CODES, MissingDependency, Overloaded
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 
 HEAVY = ("cv2", "faiss", "sklearn", "scipy", "matplotlib", "zmq", "google.protobuf", "pydantic")
 
@@ -115,6 +116,18 @@ def test_every_daemon_has_settings_with_defaults_and_descriptions(section: str) 
     module, attribute = command_line.SETTINGS_CLASSES[section].split(":")
     settings_class = getattr(importlib.import_module(module), attribute)
     assert isinstance(settings_class(), DaemonSettings)
+
+
+@pytest.mark.parametrize(
+    ("command", "daemon"), [("status", "cloud"), ("explain", "edge"), ("peers", "device")]
+)
+def test_the_example_of_an_address_is_one_of_a_daemon_that_the_command_asks(
+    capsys: pytest.CaptureFixture[str], command: str, daemon: str
+) -> None:
+    assert command_line.main([command, "--help"]) == 0
+    assert f"For example {DEFAULT_ENDPOINTS[daemon]}." in capsys.readouterr().out
+    assert command_line.main([command, "no-address"]) != 0
+    assert "127.0.0.1" not in capsys.readouterr().err
 
 
 def test_an_error_is_one_line_with_its_exit_code(

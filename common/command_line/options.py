@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,14 +34,6 @@ AnnounceOption = Annotated[
         help="File for endpoint, metrics address and process id, as JSON; written when the daemon serves.",
     ),
 ]
-EndpointsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="ENDPOINT",
-        help="For example tcp://127.0.0.1:7000. Default: those of the settings and of this machine.",
-        show_default=False,
-    ),
-]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="Timeout of an answer.")
 ]
@@ -66,6 +58,15 @@ WatchOption = Annotated[
     typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat at this interval, until Ctrl-C."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def endpoints_argument(example: str) -> Any:
+    """The argument of a command that asks daemons, with the address of such a daemon as the example."""
+    return typer.Argument(
+        metavar="ENDPOINT",
+        help=f"For example {example}. Default: those of the settings and of this machine.",
+        show_default=False,
+    )
 
 
 def flag_overrides(

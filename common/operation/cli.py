@@ -11,12 +11,12 @@ import typer
 
 from nearsight.common.command_line.options import (
     ConfigOption,
-    EndpointsArgument,
     JsonOption,
     KeyOption,
     ServerKeysOption,
     TimeoutOption,
     WatchOption,
+    endpoints_argument,
 )
 from nearsight.common.command_line.terminal import (
     output_console,
@@ -26,6 +26,7 @@ from nearsight.common.command_line.terminal import (
     print_table,
 )
 from nearsight.common.errors import PeerError
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ explain_app = typer.Typer()
 @status_app.command()
 def status(  # noqa: PLR0917  typer calls it by name
     ctx: typer.Context,
-    endpoints: EndpointsArgument = None,
+    endpoints: Annotated[list[str] | None, endpoints_argument(DEFAULT_ENDPOINTS["cloud"])] = None,
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
     server_keys: ServerKeysOption = None,
@@ -70,7 +71,7 @@ def status(  # noqa: PLR0917  typer calls it by name
 @explain_app.command()
 def explain(  # noqa: PLR0917  typer calls it by name
     ctx: typer.Context,
-    endpoints: EndpointsArgument = None,
+    endpoints: Annotated[list[str] | None, endpoints_argument(DEFAULT_ENDPOINTS["edge"])] = None,
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
     server_keys: ServerKeysOption = None,

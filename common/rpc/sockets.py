@@ -41,7 +41,7 @@ def check_endpoint(endpoint: str) -> str:
         return endpoint
     raise ConfigurationError(
         f"{endpoint!r} is not an address",
-        advice="write tcp://HOST:PORT or ipc://PATH, e.g. tcp://127.0.0.1:7000",
+        advice="write tcp://HOST:PORT or ipc://PATH",
     )
 
 

@@ -89,6 +89,22 @@ def test_programming_errors_are_raised_immediately(stores: tuple[PeerStore, Peer
         store.items("one kind").result(S)
 
 
+def test_errors_name_the_key_of_the_application(stores: tuple[PeerStore, PeerStore]) -> None:
+    store = stores[0]
+    store.append("a list", b"v").result(S)
+    calls = (
+        lambda: store.put("large", bytes(2**20 + 1)).result(S),
+        lambda: store.counts("a list").result(S),
+        lambda: store.get("a list").result(S),
+        lambda: store.get_blocking("a list"),
+        lambda: store.merge("votes", {str(n): 1 for n in range(200_000)}).result(S),
+    )
+    for call in calls:
+        with pytest.raises(InvalidArgument, match=r"'(large|a list|votes)'") as error:
+            call()
+        assert "app/" not in str(error.value)
+
+
 def test_changes_of_peers_are_reported_until_the_watch_ends() -> None:
     with ExitStack() as stack:
         scene = Scene(stack)
