@@ -86,6 +86,8 @@ class LookupPlan:
     ping_timeout_s: float
     read_timeout_s: float
     """Timeouts of a ping, and of a put or get, in our store."""
+    hedge_s: float
+    """Time without an answer after which our store asks another node; slow nodes get little more time."""
     keys: int
     """Number of objects that devices may request."""
     requests: int
@@ -179,6 +181,7 @@ class LookupMeasurement:
             departure_s=plan.departure_s,
             ping_timeout_s=plan.ping_timeout_s,
             read_timeout_s=plan.read_timeout_s,
+            hedge_s=plan.hedge_s,
             replicas=setting.replicas,
         )
         kademlia = setting.kademlia if system == KADEMLIA else None
