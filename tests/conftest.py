@@ -7,6 +7,7 @@ import gc
 import inspect
 import io
 import multiprocessing.resource_tracker
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,6 +43,8 @@ class _LoggerOfTests(nearsight_logging._Lines):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script started the tests with "&"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Libraries start these once per process, at their first use; no test is blamed for it.
     multiprocessing.resource_tracker.ensure_running()
     zmq.Frame(b"x", copy=False, copy_threshold=0)

@@ -207,11 +207,14 @@ def test_a_second_interrupt_ends_an_ingestion_at_once(folder: Path, database: Pa
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == "training\n"
-        process.send_signal(signal.SIGINT)
-        assert any("the running batches are finished" in line for line in process.stderr)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(LONG_S) == -signal.SIGINT
+        try:
+            assert process.stdout.readline() == "training\n"
+            process.send_signal(signal.SIGINT)
+            assert any("the running batches are finished" in line for line in process.stderr)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LONG_S) == -signal.SIGINT
+        finally:
+            process.kill()
     assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 0, "the database is usable"
 
 
