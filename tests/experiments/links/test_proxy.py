@@ -27,7 +27,8 @@ class EchoServer:
         self.port: int = self.listener.getsockname()[1]
         self.connections: list[socket.socket] = []
         self.ended = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def _accept(self) -> None:
         while True:
@@ -48,6 +49,7 @@ class EchoServer:
 
     def close(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._thread.join()  # it may just have accepted a connection
         self.listener.close()
         for connection in self.connections:
             connection.close()
