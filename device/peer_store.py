@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
 
-from nearsight.common.background.futures import pending, then
+from nearsight.common.background.futures import then
 from nearsight.common.errors import NearsightError
 from nearsight.device.callback_thread import Callback, Job, running_loop
 from nearsight.device.forks import check_process
@@ -162,17 +162,7 @@ class PeerStore:
 
     def _outcome(self, key: str, call: Future[A]) -> Future[A]:
         """The outcome of a call of the store; an error names the application's key."""
-        outcome: Future[A] = pending()
-
-        def finish(done: Future[A]) -> None:
-            error = done.exception()
-            if error is None:
-                outcome.set_result(done.result())
-            else:
-                outcome.set_exception(self._with_own_key(key, error))
-
-        call.add_done_callback(finish)
-        return outcome
+        return then(call, lambda result: result, partial(self._with_own_key, key))
 
     def _with_own_key(self, key: str, error: BaseException) -> BaseException:
         """The error with the application's key in place of the store's."""

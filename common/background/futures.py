@@ -34,17 +34,21 @@ def failed(error: NearsightError) -> Future[A]:
     return future
 
 
-def then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
-    """A future of ``make`` applied to a result.
+def then(
+    first: Future[A],
+    make: Callable[[A], B],
+    fail: Callable[[BaseException], BaseException] = lambda error: error,
+) -> Future[B]:
+    """A future of ``make`` applied to a result, or of ``fail`` applied to an error.
 
-    ``make`` runs in the thread that completes ``first``, or at once if that is complete, so it must be short.
+    They run in the thread that completes ``first``, or at once if that is complete, so they must be short.
     """
     result: Future[B] = pending()
 
     def go_on(done: Future[A]) -> None:
         error = done.exception()
         if error is not None:
-            result.set_exception(error)
+            result.set_exception(fail(error))
             return
         try:
             result.set_result(make(done.result()))
