@@ -130,22 +130,23 @@ def ingest(
 
     started = time.perf_counter()
     settings = _load(config, assignments, database)
-    with (
-        _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access,
-        ExitStack() as stack,
-    ):
-        bar = _Bar(stack.enter_context(ExitStack()))
+    with ExitStack() as stack:
+        # After Ctrl-C, a second one ends the process, also while the catalogue is closed.
         stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
-        report = ingest_folder(
-            folder,
-            access,
-            threads=threads,
-            allow_similar=allow_similar,
-            progress=bar.show,
-            interrupted=bar.interrupted,
-        )
-    seconds = time.perf_counter() - started
-    _print_report(report, folder, cloud or str(settings.database), seconds, as_json=as_json)
+        place = _Place(database, cloud, key, server_key)
+        access = stack.enter_context(_open(settings, place, catalogue, create=True))
+        with closing(_Bar()) as bar:
+            report = ingest_folder(
+                folder,
+                access,
+                threads=threads,
+                allow_similar=allow_similar,
+                progress=bar.show,
+                interrupted=bar.interrupted,
+                second_interrupt=signal.SIG_DFL,
+            )
+        seconds = time.perf_counter() - started
+        _print_report(report, folder, cloud or str(settings.database), seconds, as_json=as_json)
 
 
 @catalogues_app.callback()
@@ -404,8 +405,8 @@ def _open_store(settings: CloudSettings, *, create: bool) -> CatalogueStore:
 class _Bar:
     """A progress bar that appears when the total is known."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
+    def __init__(self) -> None:
+        self._stack = ExitStack()
         self._advance: Callable[[int], None] | None = None
         self._shown = 0
 
@@ -415,10 +416,12 @@ class _Bar:
         self._advance(done - self._shown)
         self._shown = done
 
+    def close(self) -> None:
+        self._stack.close()
+
     def interrupted(self) -> None:
-        """Announce the end after the running batches; from now on Ctrl-C ends the process."""
-        self._stack.close()  # shows the terminal's cursor again
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        """Announce the end after the running batches."""
+        self.close()  # shows the terminal's cursor again
         print_line(
             "interrupted: the running batches are finished and kept; Ctrl-C again ends at once without them",
             err=True,

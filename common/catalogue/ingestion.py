@@ -15,10 +15,15 @@ from __future__ import annotations
 
 import csv
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Protocol
 
 from nearsight.common.background.progress import Progress
@@ -36,6 +41,10 @@ IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}
 )
 """Suffixes of files treated as images. Some cannot be decoded; these are reported instead of ignored."""
+
+_SIGNAL_CHECK_S = 0.1
+"""Longest wait without a check for signals [s]. A signal that arrives immediately before a wait, or in
+another thread, does not end the wait; its handler would run only after it."""
 
 _VIEW = re.compile(r"(?P<object_id>.+)__(?P<view>\d+)")
 _LAYOUT = "give a folder of images, or one with a subfolder references/ of images"
@@ -92,7 +101,11 @@ class IngestionTarget(Protocol):
         """Train and store objects. Called from several threads."""
 
     def finish(self) -> None:
-        """Wait until all objects that were put are durable."""
+        """Wait until all objects that were put are durable. Called from one of these threads."""
+
+
+SignalHandler = Callable[[int, FrameType | None], object] | signal.Handlers
+"""What `signal.signal` accepts."""
 
 
 def ingest_folder(
@@ -103,8 +116,12 @@ def ingest_folder(
     allow_similar: bool = False,
     progress: Progress = lambda _done, _total: None,
     interrupted: Callable[[], None] = lambda: None,
+    second_interrupt: SignalHandler = signal.default_int_handler,
 ) -> IngestionReport:
     """Ingest all objects of a folder into a target.
+
+    After Ctrl-C no more batches are started, and those in progress are finished. This holds in the main
+    thread if SIGINT has Python's own handler. Another handler, or none, stays in use.
 
     Parameters
     ----------
@@ -119,12 +136,14 @@ def ingest_folder(
     progress : callable
         Called in this thread after each batch.
     interrupted : callable
-        Called in this thread at Ctrl-C, before it waits for the batches in progress.
+        Called in this thread after Ctrl-C, before it waits for the batches in progress.
+    second_interrupt : signal handler
+        Handler of SIGINT after the first Ctrl-C; it stays installed. Default: raise `KeyboardInterrupt`.
 
     Returns
     -------
     IngestionReport
-        ``interrupted`` is set after Ctrl-C: batches in progress are finished, and no more are started.
+        ``interrupted`` is set after Ctrl-C.
 
     Raises
     ------
@@ -138,54 +157,100 @@ def ingest_folder(
     reason = "listed in objects.csv, but there is no image"
     missing = [Problem(object_id, None, reason, rejected=True) for object_id in without_image]
     report = IngestionReport(total, problems=missing)
-    batches = _Batches(report, progress)
     stored = target.stored()
-    batches.show_progress()
+    progress(report.done, total)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
+    batches = _Batches(pool, report, progress)
     try:
-        for batch in _in_batches(objects):
-            batches.all.append(pool.submit(_ingest_batch, batch, target, stored, allow_similar))
-            batches.wait_for_room(threads)
-        batches.wait_for_room(0)
-        target.finish()
-    except KeyboardInterrupt:
-        report.interrupted = True
-        interrupted()
+        with _interrupt_handler(batches.interrupt, second_interrupt):
+            for batch in _in_batches(objects):
+                batches.start(_ingest_batch, batch, target, stored, allow_similar)
+                if not batches.wait(threads):
+                    break
+            if batches.wait(0):
+                batches.start(_finish, target)
+                batches.wait(0)
+        if report.interrupted:
+            interrupted()
     finally:
         pool.shutdown(cancel_futures=True)
-    for done in batches.finished():
-        report.include(done)
-        report.problems += done.problems
+    batches.collect()
     return report
 
 
-class _Batches:
-    """The batches of one ingestion that are in progress or done.
+@contextmanager
+def _interrupt_handler(interrupt: Callable[[], None], second: SignalHandler) -> Iterator[None]:
+    """Within the block, the first Ctrl-C calls ``interrupt`` and installs the handler ``second``.
 
-    Their results are added to the report only at the end, because an interruption may occur between any two
-    statements.
+    Python's own handler could raise `KeyboardInterrupt` inside `submit`. The pool would not wait for the
+    thread that was being started.
     """
+    python_handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not python_handles or threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def __init__(self, report: IngestionReport, progress: Progress) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(number, second)
+        interrupt()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is handle:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _Batches:
+    """The batches of one ingestion; their results are added to the report in the thread that waits."""
+
+    def __init__(self, pool: ThreadPoolExecutor, report: IngestionReport, progress: Progress) -> None:
+        self._pool = pool
         self._report = report
         self._progress = progress
-        self.all: list[Future[IngestionReport]] = []
+        self._running = 0
+        # A signal handler may call its `put`; an event or a lock could deadlock there.
+        self._ended: SimpleQueue[Future[IngestionReport] | None] = SimpleQueue()
 
-    def wait_for_room(self, running: int) -> None:
-        """Wait until at most ``running`` batches are in progress; raises the error of a batch that failed."""
+    def start(self, work: Callable[..., IngestionReport], *arguments: object) -> None:
+        self._running += 1
+        self._pool.submit(work, *arguments).add_done_callback(self._ended.put)
+
+    def interrupt(self) -> None:
+        """End the current `wait` and all later ones. Called by a signal handler."""
+        self._report.interrupted = True
+        self._ended.put(None)
+
+    def wait(self, running: int) -> bool:
+        """Wait until at most ``running`` batches are in progress; False after an interruption.
+
+        Raises the error of a batch that failed.
+        """
         while True:
-            pending = [batch for batch in self.all if not batch.done()]
-            self.show_progress()
-            if len(pending) <= running:
-                return
-            wait(pending, return_when=FIRST_COMPLETED)
+            self._progress(self._report.done, self._report.total)
+            if self._report.interrupted or self._running <= running:
+                return not self._report.interrupted
+            self._take()
 
-    def show_progress(self) -> None:
-        done = self._report.done + sum(report.done for report in self.finished())
-        self._progress(done, self._report.total)
+    def collect(self) -> None:
+        """Add the results of the remaining batches, after the pool is shut down."""
+        while self._running:
+            self._take()
 
-    def finished(self) -> list[IngestionReport]:
-        return [batch.result() for batch in self.all if batch.done() and not batch.cancelled()]
+    def _take(self) -> None:
+        try:
+            batch = self._ended.get(timeout=_SIGNAL_CHECK_S)
+        except Empty:
+            return
+        if batch is None:
+            return
+        self._running -= 1
+        if not batch.cancelled():
+            done = batch.result()
+            self._report.include(done)
+            self._report.problems += done.problems
 
 
 def _in_batches(objects: Sequence[Reference]) -> Iterator[list[Reference]]:
@@ -242,6 +307,11 @@ def _ingest_batch(
             for one in outcome.skipped
         ]
     return report
+
+
+def _finish(target: IngestionTarget) -> IngestionReport:
+    target.finish()
+    return IngestionReport(0)
 
 
 def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:

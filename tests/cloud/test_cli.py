@@ -1,7 +1,8 @@
 import json
+import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.catalogue import ingestion
 from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainingOutcome
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.rpc.allow_list import Role, allow_client
 from nearsight.common.rpc.security import generate_keys
@@ -174,46 +176,65 @@ def test_a_folder_without_usable_images_fails(
 def test_an_interrupted_ingestion_explains_how_to_continue(
     folder: Path, database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*unused: object) -> None:
-        raise KeyboardInterrupt
+    train = ObjectTrainer.train
 
-    monkeypatch.setattr(ingestion._Batches, "wait_for_room", interrupt)
+    def interrupted_train(trainer: ObjectTrainer, objects: Sequence[NewObject]) -> TrainingOutcome:
+        os.kill(os.getpid(), signal.SIGINT)
+        return train(trainer, objects)
+
+    monkeypatch.setattr(ObjectTrainer, "train", interrupted_train)
     assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 130
-    first, last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("interrupted")]
+    shown = capsys.readouterr()
+    first, last = [line for line in shown.err.splitlines() if line.startswith("interrupted")]
     assert "Ctrl-C again ends at once" in first
     assert "repeat the command to continue" in last
+    assert "3 added, 0 replaced, 0 unchanged, 1 rejected" in shown.out
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-INGEST_WITHOUT_END = """
+SLOW_INGESTION = """
 import sys
 import threading
 from nearsight.__main__ import main
-from nearsight.common.catalogue.training import ObjectTrainer
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.training import ObjectTrainer, TrainingOutcome
 
 def train(trainer, objects):
     print("training", flush=True)
+    sys.stdin.readline()
+    return TrainingOutcome((), (), ())
+
+def close(catalogue):
+    print("closing", flush=True)
     threading.Event().wait()
 
 ObjectTrainer.train = train
+DatabaseCatalogue.close = close
 sys.exit(main(["cloud", "ingest", *sys.argv[1:]]))
 """
+"""A batch ends after a line of standard input; closing the catalogue never ends."""
 
 
-def test_a_second_interrupt_ends_an_ingestion_at_once(folder: Path, database: Path) -> None:
-    command = leashed("-c", INGEST_WITHOUT_END, str(folder), "--catalogue", "m")
+@pytest.mark.parametrize("stage", ["training", "closing"])
+def test_a_second_interrupt_ends_an_ingestion_at_once(folder: Path, database: Path, stage: str) -> None:
+    command = leashed("-c", SLOW_INGESTION, str(folder), "--catalogue", "m")
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=database.parent
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1, cwd=database.parent
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             assert process.stdout.readline() == "training\n"
             process.send_signal(signal.SIGINT)
             assert any("the running batches are finished" in line for line in process.stderr)
+            if stage == "closing":
+                process.stdin.write("\n")
+                assert "0 added" in process.stdout.readline()
+                assert process.stdout.readline() == "closing\n"
             process.send_signal(signal.SIGINT)
-            # 130: the first one came while a batch was being started, and the process waits at its exit.
-            assert process.wait(LONG_S) in {-signal.SIGINT, 130}
+            assert process.wait(LONG_S) == -signal.SIGINT
         finally:
             process.kill()
     assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 0, "the database is usable"

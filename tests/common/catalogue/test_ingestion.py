@@ -1,6 +1,8 @@
 import itertools
+import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -224,9 +226,11 @@ def test_an_interruption_finishes_the_current_batches_and_is_reported(
 ) -> None:
     monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
 
+    signals = [signal.SIGINT]
+
     def interrupt(done: int, total: int) -> None:
-        if done >= 2:
-            raise KeyboardInterrupt
+        if done == 2 and signals:
+            signal.raise_signal(signals.pop())
 
     with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))) as target:
         report = ingest_folder(folder, target, threads=1, progress=interrupt)
@@ -236,6 +240,93 @@ def test_an_interruption_finishes_the_current_batches_and_is_reported(
     again = ingest(folder, store)
     assert sorted(again.unchanged) == sorted(report.added)
     assert len(ids(store)) == 5
+
+
+class InterruptedTarget(RecordingTarget):
+    """Sends Ctrl-C in each method that a list names, and waits there until the ingestion has noticed it."""
+
+    def __init__(self, *methods: str) -> None:
+        super().__init__()
+        self.methods = methods
+        self.noticed = threading.Event()
+
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
+        self.interrupt_in("put")
+        return super().put(objects, allow_similar=allow_similar)
+
+    def finish(self) -> None:
+        self.interrupt_in("finish")
+        super().finish()
+
+    def interrupt_in(self, method: str) -> None:
+        if method in self.methods:
+            signal.raise_signal(signal.SIGINT)  # in this thread: it does not end a wait of the main thread
+            assert self.noticed.wait(LONG_S)
+
+
+@pytest.mark.parametrize("method", ["put", "finish"])
+def test_an_interruption_is_noticed_while_the_target_works(folder: Path, method: str) -> None:
+    target = InterruptedTarget(method)
+    report = ingest_folder(folder, target, threads=1, interrupted=target.noticed.set)
+    assert report.interrupted
+    assert report.done == 5
+    assert target.finished is (method == "finish")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_batch_that_was_being_started_at_the_interruption_is_finished(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("ingest"):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
+    target = RecordingTarget()
+    report = ingest_folder(folder, target, threads=1)
+    assert report.interrupted
+    assert [report.added] == target.batches == [["0000"]]
+
+
+def test_a_second_interrupt_has_the_handler_of_the_caller(folder: Path) -> None:
+    target = InterruptedTarget("put")
+
+    def interrupt() -> None:
+        target.noticed.set()
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest_folder(folder, target, threads=1, interrupted=interrupt)
+
+
+@pytest.fixture
+def restored_handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("restored_handler")
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda _number, _frame: None])
+def test_an_ignored_signal_and_the_handler_of_an_application_stay(
+    folder: Path, handler: Callable[[int, object], None] | signal.Handlers
+) -> None:
+    def interrupt(done: int, total: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGINT, handler)
+    report = ingest_folder(folder, RecordingTarget(), threads=1, progress=interrupt)
+    assert (report.done, report.interrupted) == (5, False)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_folder_is_ingested_in_any_thread(folder: Path, store: CatalogueStore) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(ingest, folder, store).result(LONG_S).done == 5
 
 
 def test_folders_without_images_are_refused(tmp_path: Path, store: CatalogueStore) -> None:
