@@ -137,10 +137,11 @@ def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
 
     A terminal that is closed sends SIGHUP; under ``nohup`` it stays ignored.
 
-    The handler only writes to a pipe: setting an ``Event`` inside a handler can deadlock with the wait that
-    it interrupts.
+    Python writes the number of each signal to a pipe at once. A handler would run only after the wait if the
+    signal arrives immediately before it, or in another thread.
     """
     reading, writing = os.pipe()
+    os.set_blocking(writing, False)
     seen = 0
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -149,17 +150,18 @@ def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
         seen += 1
         if seen > 1:
             os._exit(128 + number)
-        os.write(writing, bytes([number]))
 
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
+    woken_before = signal.set_wakeup_fd(writing)
     previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield lambda: signal.Signals(os.read(reading, 1)[0])
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(woken_before)
         os.close(reading)
         os.close(writing)
 

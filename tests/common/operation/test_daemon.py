@@ -5,8 +5,10 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,9 +17,9 @@ import pytest
 from nearsight.common.config.base import DaemonSettings
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.common.operation.daemon import run_daemon, write_announcement
+from nearsight.common.operation.daemon import _stop_signal, run_daemon, write_announcement
 from support.leash import leashed
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 LESS_DESCRIPTORS = """
 import resource
@@ -90,6 +92,21 @@ def test_a_signal_ends_a_daemon_cleanly(number: signal.Signals, tmp_path: Path) 
     assert events["ready"]["endpoint"] == "tcp://127.0.0.1:4321"
     assert events["stopping"]["signal"] == number.name
     assert all(line["daemon"] == "edge" for line in events.values())
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_ends_it() -> None:
+    waiting = threading.Event()
+
+    def receive() -> None:  # a signal that arrives in another thread, or immediately before the wait
+        waiting.wait(LONG_S)
+        signal.raise_signal(signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as pool, _stop_signal() as wait_for_signal:
+        received = pool.submit(receive)
+        waiting.set()
+        assert wait_for_signal() is signal.SIGTERM
+        received.result(LONG_S)
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_nohup_keeps_a_daemon_that_loses_its_terminal(tmp_path: Path) -> None:
