@@ -135,7 +135,7 @@ def ingest(
         stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         place = _Place(database, cloud, key, server_key)
         access = stack.enter_context(_open(settings, place, catalogue, create=True))
-        with closing(_Bar()) as bar:
+        with _Bar() as bar:
             report = ingest_folder(
                 folder,
                 access,
@@ -402,22 +402,17 @@ def _open_store(settings: CloudSettings, *, create: bool) -> CatalogueStore:
     )
 
 
-class _Bar:
+class _Bar(ExitStack):
     """A progress bar that appears when the total is known."""
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._advance: Callable[[int], None] | None = None
-        self._shown = 0
+    _advance: Callable[[int], None] | None = None
+    _shown = 0
 
     def show(self, done: int, total: int) -> None:
         if self._advance is None:
-            self._advance = self._stack.enter_context(progress_bar("ingesting", total))
+            self._advance = self.enter_context(progress_bar("ingesting", total))
         self._advance(done - self._shown)
         self._shown = done
-
-    def close(self) -> None:
-        self._stack.close()
 
     def interrupted(self) -> None:
         """Announce the end after the running batches."""
