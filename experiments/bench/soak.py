@@ -141,13 +141,11 @@ def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, report_st
     with ExitStack() as stack:
         soak = _Soak(museum, seed, folder.resolve(), stack)
         soak.run(seconds, report_step)
-    outcomes = soak.outcomes()
-    figures = {"seconds": seconds, "seed": seed, "events": soak.events, "outcomes": outcomes}
-    rows = soak.laws()
-    title = (
-        f"{seconds:.0f} s: {_in_words(Counter(name for _, name, _ in soak.events))}; {_in_words(outcomes)}"
-    )
+    outcomes, rows = soak.outcomes(), soak.laws()
+    events = Counter(name for _, name, _ in soak.events)
+    title = f"{seconds:.0f} s: {_in_words(events)}; {_in_words(outcomes)}"
     columns = {"law": "{law}", "found": "{found}", "verdict": "{verdict}"}
+    figures = {"seconds": seconds, "seed": seed, "events": soak.events, "outcomes": outcomes}
     return Benchmark("soak", title, columns, rows, {**figures, "rows": rows, "usage": soak.usage()})
 
 
@@ -183,10 +181,10 @@ class _Soak:
         self._start("edge")
         for number in range(1, APPLICATIONS + 1):
             self._start_application(f"application {number}")
-        self._began_s = began_s = time.monotonic()
-        self._half_s = began_s + seconds / 2
+        self._began_s = time.monotonic()
+        self._half_s = self._began_s + seconds / 2
         with self._metered():
-            self._run_events(began_s, seconds, report_step)
+            self._run_events(seconds, report_step)
         self._tallies += [application.end() for application in self._applications.values()]
         for daemon in self._daemons.values():
             self._stop(daemon)
@@ -203,19 +201,14 @@ class _Soak:
         known, bugs = self.outcomes()["known"], self.outcomes()["INTERNAL"]
         late = f"{len(late_s)} late by up to {max(late_s)} s" if late_s else "0 late"
         stalled = f"stalled for {max(one.stalled_s for one in self._tallies):.0f} s"
-        answers = f"{asked} requests, {without} without, {twice} with two, {late}; {stalled}"
+        requests = f"{asked} requests, {without} without, {twice} with two, {late}; {stalled}"
+        answers = "; ".join([f"{len(wrong)} of {known}", *wrong[:3]])
+        faults = "; ".join(self._faults[:3]) or f"{bugs} INTERNAL"
+        one_outcome = asked > 0 and without == twice == len(late_s) == 0
         return [
-            _law(
-                "every request has one outcome", answers, asked > 0 and without == twice == len(late_s) == 0
-            ),
-            _law(
-                "no answer is wrong", "; ".join([f"{len(wrong)} of {known}", *wrong[:3]]), known and not wrong
-            ),
-            _law(
-                "no internal error",
-                "; ".join(self._faults[:3]) or f"{bugs} INTERNAL",
-                not (self._faults or bugs),
-            ),
+            _law("every request has one outcome", requests, one_outcome),
+            _law("no answer is wrong", answers, known and not wrong),
+            _law("no internal error", faults, not (self._faults or bugs)),
             *growth_laws(self._usage, self._half_s),
         ]
 
@@ -234,38 +227,37 @@ class _Soak:
 
     # ---- events
 
-    def _run_events(self, began_s: float, seconds: float, report_step: ReportStep) -> None:
+    def _run_events(self, seconds: float, report_step: ReportStep) -> None:
         """Run events with pauses between them; every kind occurs once before any kind occurs again.
 
         Each fault occurs at least once, therefore a run on a slow machine may be longer.
         """
-        changes: list[tuple[str, Callable[[], None]]] = [
-            ("change catalogue", self._change_catalogue),
-            ("burst", self._burst),
-            ("kill application", self._kill_application),
-        ]
-        faults: list[tuple[str, Callable[[], None]]] = [
-            (f"{verb} {tier}", partial(self._restart, tier, kill=verb == "kill"))
+        changes: dict[str, Callable[[], None]] = {
+            "change catalogue": self._change_catalogue,
+            "burst": self._burst,
+            "kill application": self._kill_application,
+        }
+        faults: dict[str, Callable[[], None]] = {
+            f"{verb} {tier}": partial(self._restart, tier, kill=verb == "kill")
             for verb in ("kill", "restart")
             for tier in self._listen
-        ]
-        pause_s, end_s = min(_LONGEST_PAUSE_S, seconds / _EVENTS), began_s + seconds
-        waiting: list[tuple[str, Callable[[], None]]] = []
-        missing = {name for name, _ in faults}
+        }
+        events, missing = changes | faults, set(faults)
+        pause_s, end_s = min(_LONGEST_PAUSE_S, seconds / _EVENTS), self._began_s + seconds
+        waiting: list[str] = []
         while (now_s := time.monotonic()) < end_s - pause_s or missing:
-            if now_s > began_s + _FAULT_SHARE * seconds and faults and not missing:
-                faults, waiting = [], []
-            waiting = waiting or [
-                *self._rng.sample(changes, len(changes)),
-                *self._rng.sample(faults, len(faults)),
-            ]
-            name, event = waiting.pop()
-            report_step(f"{now_s - began_s:.0f} of {seconds:.0f} s: {name}")
-            event()
+            if now_s > self._began_s + _FAULT_SHARE * seconds and faults and not missing:
+                faults, waiting = {}, []
+            if not waiting:
+                waiting += self._rng.sample([*changes], len(changes))
+                waiting += self._rng.sample([*faults], len(faults))
+            name = waiting.pop()
+            report_step(f"{now_s - self._began_s:.0f} of {seconds:.0f} s: {name}")
+            events[name]()
             missing.discard(name)
             if faults:
                 self._half_s = max(self._half_s, time.monotonic())
-            self.events.append((round(now_s - began_s, 1), name, round(time.monotonic() - now_s, 2)))
+            self.events.append((round(now_s - self._began_s, 1), name, round(time.monotonic() - now_s, 2)))
             self._wait_and_check(pause_s)
         self._wait_and_check(end_s - time.monotonic())
 
@@ -286,14 +278,12 @@ class _Soak:
                 self._removed = self._rng.sample(sorted(self._references), 6)
                 catalogue.remove(self._removed)
                 return
-            back = [self._references[name] for name in self._removed]
-            outcome = catalogue.put(
-                [
-                    NewObject(one.object_id, one.label, tuple(path.read_bytes() for path in one.paths))
-                    for one in back
-                ]
-            )
-            self._faults += [f"{one.object_id} was rejected: {one.reason}" for one in outcome.rejected]
+            back = [
+                NewObject(one.object_id, one.label, tuple(path.read_bytes() for path in one.paths))
+                for one in map(self._references.__getitem__, self._removed)
+            ]
+            rejected = catalogue.put(back).rejected
+            self._faults += [f"{one.object_id} was rejected: {one.reason}" for one in rejected]
             catalogue.finish()
             self._removed = []
 
