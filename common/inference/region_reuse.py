@@ -107,7 +107,7 @@ class PartialNetwork:
         settings: ReuseSettings = ReuseSettings(),
     ) -> None:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
-        self._settings = settings
+        self._settings, self._tolerance = settings, 0.0
         self._log = get_logger("models")
         self._plain: Network | None = runtime.load(path, name, pooled=True)
         self._segmented: SegmentedNetwork | None = None
@@ -179,6 +179,21 @@ class PartialNetwork:
         return 0.0 if self._segmented is None else self._segmented.expected_ms(changed, offset)
 
     @property
+    def tolerance(self) -> float:
+        """Tolerance inside the network, as a share of the standard deviation of a map's values.
+
+        Recomputed cells that differ by less keep their cached values and count as unchanged. 0, the default:
+        outputs are those of a whole execution.
+        """
+        return self._tolerance
+
+    @tolerance.setter
+    def tolerance(self, share: float) -> None:
+        self._tolerance = share
+        if self._segmented is not None:
+            self._segmented.tolerance = share
+
+    @property
     def whole_ms(self) -> float:
         """Time of a whole execution, measured when the network was cut; 0 if it always runs whole."""
         return 0.0 if self._segmented is None else self._segmented.whole_ms
@@ -243,6 +258,7 @@ class PartialNetwork:
         self._segmented = SegmentedNetwork(
             self._runtime, folder, self._name, segments, self._settings.regions, costs
         )
+        self._segmented.tolerance = self._tolerance
         self.stride = self._segmented.stride
         self.most_changed = max(
             (

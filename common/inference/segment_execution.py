@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nearsight.common.inference.map_changes import changed_cells, variance_of
 from nearsight.common.inference.runtime import Network, Place
 from nearsight.common.inference.segments import Layout, Segment
 from nearsight.common.inference.tensors import Tensor
@@ -41,12 +42,20 @@ class CachedMap:
     name : str
         Name of the tensor in the graph.
     layout : Layout
+
+    Attributes
+    ----------
+    whole : Rectangle
+        All cells.
+    variance : float
+        Variance of the values over the cells, when it was last estimated; 0 before.
     """
 
     def __init__(self, name: str, layout: Layout) -> None:
         self.name = name
         self.layout = layout
         self.whole = Rectangle(0, 0, *layout.size)
+        self.variance = 0.0
         self._stored: Tensor | None = None
 
     @property
@@ -65,16 +74,37 @@ class CachedMap:
         """The whole map as an argument of `Network.bind`."""
         return Place(self.name, self.stored, self.layout.shape)
 
+    def estimate_variance(self) -> None:
+        """Set `variance` from the current values."""
+        self.variance = variance_of(self.stored, self.layout)
+
+    def update(self, wanted: Rectangle, computed: Tensor, tolerance: float) -> Sequence[Rectangle]:
+        """Store recomputed cells; with a tolerance, only those that changed. Returns what was stored.
+
+        Parameters
+        ----------
+        wanted : Rectangle
+            The recomputed cells.
+        computed : ndarray
+            Their values, in the memory layout.
+        tolerance : float
+            Cells keep their values if these differ by less than this share of the standard deviation.
+        """
+        stored: Sequence[Rectangle] = (wanted,)
+        if tolerance and self.variance:
+            threshold = tolerance**2 * self.variance
+            stored = changed_cells(self.cells(wanted), computed, self.layout, threshold, wanted)
+        for one in stored:
+            self.cells(one)[...] = _part(computed, self.layout, one.moved(-wanted.top, -wanted.left))
+        return stored
+
     def values(self) -> Tensor:
         """A copy in the shape that the graph declares."""
         return self.stored.reshape(self.layout.shape).copy()
 
     def cells(self, rectangle: Rectangle) -> Tensor:
         """A view of a rectangle of cells, in the memory layout."""
-        top, left, bottom, right = rectangle
-        if self.layout.stored_axis == 1:
-            return self.stored[:, top:bottom, left:right]
-        return self.stored[:, :, top:bottom, left:right]
+        return _part(self.stored, self.layout, rectangle)
 
     def shift(self, offset: tuple[int, int]) -> None:
         """Move each cell p + offset to p [cells]. Cells whose source is outside the map keep their values."""
@@ -84,6 +114,14 @@ class CachedMap:
         if to.top < to.bottom and to.left < to.right:
             origin = Rectangle(to.top + rows, to.left + columns, to.bottom + rows, to.right + columns)
             self.cells(to)[...] = self.cells(origin)  # numpy copies overlapping arrays first
+
+
+def _part(tensor: Tensor, layout: Layout, cells: Rectangle) -> Tensor:
+    """A view of a rectangle of cells of a tensor in this memory layout."""
+    top, left, bottom, right = cells
+    if layout.stored_axis == 1:
+        return tensor[:, top:bottom, left:right]
+    return tensor[:, :, top:bottom, left:right]
 
 
 class Scratch:
@@ -292,8 +330,13 @@ class LoadedSegment(WholeSegment):
         wanted = tuple(map(Rectangle.union, one.wanted, other.wanted))
         return Crop(one.units.union(other.units), wanted)
 
-    def run_crop(self, crop: Crop) -> None:
-        """Compute the wanted cells, and copy them into the cached targets."""
+    def run_crop(self, crop: Crop, tolerance: float = 0.0) -> list[Sequence[Rectangle]]:
+        """Compute the wanted cells, and copy them into the cached targets as `CachedMap.update` does.
+
+        Returns
+        -------
+        For each target: the cells that were stored.
+        """
         inputs = []
         for number, source in enumerate(self.sources):
             cells = self.cells_of(source, crop.units)
@@ -310,15 +353,13 @@ class LoadedSegment(WholeSegment):
             outputs.append(Place(target.name, tensor, target.layout.declared(*size)))
             kept.append((target, wanted, tensor))
         self.network.bind(inputs, outputs)()
+        stored: list[Sequence[Rectangle]] = []
         for target, wanted, tensor in kept:
-            if wanted.area:
-                per = self._per_unit[target.name]
-                top, left = wanted.top - crop.units.top * per[0], wanted.left - crop.units.left * per[1]
-                bottom, right = top + wanted.height, left + wanted.width
-                if target.layout.stored_axis == 1:
-                    target.cells(wanted)[...] = tensor[:, top:bottom, left:right]
-                else:
-                    target.cells(wanted)[...] = tensor[:, :, top:bottom, left:right]
+            per = self._per_unit[target.name]
+            at = wanted.moved(-crop.units.top * per[0], -crop.units.left * per[1])
+            computed = _part(tensor, target.layout, at)
+            stored.append(target.update(wanted, computed, tolerance) if wanted.area else ())
+        return stored
 
     def cells_of(self, source: CachedMap, units: Rectangle) -> Rectangle:
         """The cells of a source that these units contain."""

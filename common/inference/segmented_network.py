@@ -5,7 +5,10 @@ chosen. Feature maps between segments stay in memory. If nothing can be reused, 
 as in a session without a cache. No maps are stored then, until a frame arrives for which they would have
 paid.
 
-Source: DeepCache, section 5; differences: decision 054.
+With a tolerance, recomputed cells that hardly differ count as unchanged. So changes may end inside the
+network, and the actions are chosen again from segment to segment.
+
+Sources: DeepCache, section 5; `map_changes`. Differences: decisions 054 and 062.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ class _Action(NamedTuple):
     expected_ms: float
 
 
-_WHOLE = _Action(None, math.inf)
+_WHOLE, _KEPT = _Action(None, math.inf), _Action((), 0.0)
 
 
 class SegmentedNetwork:
@@ -106,6 +109,9 @@ class SegmentedNetwork:
     ----------
     source : CachedMap
         The input.
+    tolerance : float
+        Recomputed cells count as unchanged if they differ by less than this share of the standard deviation
+        of their map. 0: all count as changed.
     loaded : list of LoadedSegment
     rests : list of WholeSegment
         ``rests[i]`` executes all segments from number i on as one.
@@ -125,7 +131,7 @@ class SegmentedNetwork:
 
         maps, scratch = {one: CachedMap(one, layout) for one, layout in segments.layouts.items()}, Scratch()
         self.source = maps[segments.source]
-        self.costs = costs
+        self.costs, self.tolerance = costs, 0.0
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
         self.rests = [WholeSegment(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
@@ -134,6 +140,7 @@ class SegmentedNetwork:
         self._uncut = load(SAVED_GRAPH) if short and costs is not None else None
         self._tail_sources = [maps[one] for one in segments.tail_sources]
         self._regions = regions
+        self._read_later = _maps_read_later(segments)
         self.reset()
 
     def reset(self) -> None:
@@ -145,8 +152,11 @@ class SegmentedNetwork:
         self._excess_ms = 0.0
         """Excess of the CPU time of partial executions over the expected time, as a decaying mean."""
         self._answer: dict[str, Tensor] = {}
+        self._answer_kept = False
         self._last_actions: list[_Action] = []
         self._last_plan: tuple[object, list[_Action]] | None = None
+        self._differing = [1.0] * len(self.loaded)
+        """Share of the recomputed cells of each segment that differed, as a running mean."""
 
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None, offset: tuple[int, int]
@@ -164,10 +174,11 @@ class SegmentedNetwork:
         self._usable_segments = len(actions)
         in_part = len(actions) <= self._valid_segments and any(action.crops is not None for action in actions)
         actions[self._valid_segments :] = [_WHOLE] * (len(actions) - self._valid_segments)
-        expected_ms, began_s = self._sum_ms(actions), time.thread_time()
-        answer = self.execute(actions, offset)
-        if in_part:
-            excess_ms = 1e3 * (time.thread_time() - began_s) - expected_ms
+        before, began_s = self._answer, time.thread_time()
+        answer = self.execute(actions, offset, changed)
+        if in_part and answer is not before:
+            spent_ms = 1e3 * (time.thread_time() - began_s)
+            excess_ms = spent_ms - self._sum_ms(self._last_actions[: len(actions)])
             self._excess_ms += _WEIGHT * (excess_ms - self._excess_ms)
         return answer
 
@@ -217,18 +228,20 @@ class SegmentedNetwork:
         """Actions for the first segments; the others run as one. Empty if reuse does not pay."""
         if self.costs is None:
             return []
-        regions = [one for given in changed if (one := given.intersection(self.source.whole)).area]
-        found: dict[str, Sequence[Rectangle]] = {self.source.name: regions}
+        found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed)}
         self._excess_ms *= _DECAY
         actions, spent_ms = list[_Action](), max(0.0, self._excess_ms)
         best_ms, best = MARGIN * self.costs.rests_ms[0], 0
-        for segment, cost, rest_ms in zip(
-            self.loaded, self.costs.segments, self.costs.rests_ms[1:], strict=True
+        for number, (segment, cost, rest_ms) in enumerate(
+            zip(self.loaded, self.costs.segments, self.costs.rests_ms[1:], strict=True)
         ):
             if any(offset[axis] % segment.unit[axis] for axis in (0, 1)):
                 break
             action = self._choose_action(segment, cost, found, offset)
             actions.append(action)
+            if self.tolerance and action.crops is not None:
+                for target in segment.targets:
+                    found[target.name] = [_shrunk(one, self._differing[number]) for one in found[target.name]]
             spent_ms += action.expected_ms + PLANNING_MS
             if spent_ms + rest_ms < best_ms:
                 best_ms, best = spent_ms + rest_ms, len(actions)
@@ -259,35 +272,83 @@ class SegmentedNetwork:
             found[target.name] = [wanted for one in crops if (wanted := one.wanted[number]).area]
         return _Action(crops, expected_ms)
 
-    def execute(self, actions: Sequence[_Action], offset: tuple[int, int]) -> dict[str, Tensor]:
-        """Execute a plan. Segments with crops need maps of the last frame."""
-        self._valid_segments = 0  # until all maps belong to this frame
-        for segment, action in zip(self.loaded, actions, strict=False):
+    def execute(
+        self, actions: Sequence[_Action], offset: tuple[int, int], changed: Sequence[Rectangle] | None = None
+    ) -> dict[str, Tensor]:
+        """Execute a plan. Crops need maps of the last frame, and the rectangles for which they were planned.
+
+        With a tolerance, actions for the maps of the last frame are chosen again, as fewer cells may have
+        changed than the plan could know. If none is left that the others read, the outputs are the last ones.
+        """
+        self._last_actions = [*actions, *[_WHOLE] * (len(self.loaded) - len(actions))]
+        if self._run_segments(len(actions), offset, changed):
+            return self._run_rest(len(actions))
+        return self._answer
+
+    def _run_segments(self, count: int, offset: tuple[int, int], changed: Sequence[Rectangle] | None) -> bool:
+        """Execute the first segments; returns False if all maps that the others read are unchanged."""
+        valid, self._valid_segments = self._valid_segments, 0  # until all maps belong to this frame
+        adapted = valid if self.tolerance and changed is not None else 0
+        found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed or ())}
+        for number, segment in enumerate(self.loaded[:count]):
+            action = self._last_actions[number]
+            if number < adapted and self.costs is not None:
+                action = self._choose_action(segment, self.costs.segments[number], found, offset)
+                self._last_actions[number] = action
             if action.crops is None:
                 segment.run_whole()
+                if self.tolerance:
+                    for target in segment.targets:
+                        target.estimate_variance()
                 continue
             if offset != UNMOVED:
                 for target in segment.targets:
                     pitch = target.layout.pitch
                     target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
-            for crop in action.crops:
-                segment.run_crop(crop)
-        self._last_actions = [*actions, *[_WHOLE] * (len(self.loaded) - len(actions))]
-        if not actions and self._uncut is not None:
+            found |= self._run_crops(number, action.crops)
+            ended = not any(found.get(name) for name in self._read_later[number])
+            if ended and adapted and offset == UNMOVED:
+                self._last_actions[number + 1 :] = [_KEPT] * (len(self.loaded) - number - 1)
+                self._valid_segments, self._answer_kept = valid, True
+                return False
+        return True
+
+    def _run_crops(self, number: int, crops: Sequence[Crop]) -> dict[str, list[Rectangle]]:
+        """Execute crops of a segment; returns the cells of its targets that changed."""
+        segment = self.loaded[number]
+        changed: dict[str, list[Rectangle]] = {one.name: [] for one in segment.targets}
+        recomputed = differing = 0.0
+        for crop in crops:
+            stored = segment.run_crop(crop, self.tolerance)
+            for target, wanted, parts in zip(segment.targets, crop.wanted, stored, strict=True):
+                changed[target.name] += parts
+                recomputed += wanted.area / target.whole.area
+                differing += sum(one.area for one in parts) / target.whole.area
+        if recomputed:
+            self._differing[number] += _WEIGHT * (differing / recomputed - self._differing[number])
+        return changed
+
+    def _run_rest(self, start: int) -> dict[str, Tensor]:
+        """Execute everything from segment number ``start`` on, and return the outputs."""
+        if not start and self._uncut is not None:
             self._answer = self._uncut.run_checked({self.source.name: self.source.stored})
         else:
-            if len(actions) < len(self.loaded):
-                self.rests[len(actions)].run_whole()
+            if start < len(self.loaded):
+                self.rests[start].run_whole()
             self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
-        self._valid_segments = len(actions)
+        self._valid_segments, self._answer_kept = start, False
         for tensor in self._answer.values():
             tensor.setflags(write=False)
         return self._answer
 
     def unchanged(self) -> dict[str, Tensor]:
         """Outputs of a frame without changes: those of the last frame. Empty before the first one."""
-        self._last_actions = [_Action((), 0.0)] * len(self.loaded)
+        self._last_actions, self._answer_kept = [_KEPT] * len(self.loaded), True
         return self._answer
+
+    def _inside(self, changed: Sequence[Rectangle]) -> list[Rectangle]:
+        """The parts of these rectangles that lie inside the frame."""
+        return [one for given in changed if (one := given.intersection(self.source.whole)).area]
 
     def run_tail(self) -> dict[str, Tensor]:
         """Execute the tail on the current maps, and return its outputs."""
@@ -325,7 +386,7 @@ class SegmentedNetwork:
                 )
             )
         if self._tail is not None and self.costs is not None and reports:
-            kept, tail_ms = all(one.done == "kept" for one in reports), self.costs.tail_ms
+            kept, tail_ms = self._answer_kept, self.costs.tail_ms
             done, saved_ms = ("kept", tail_ms) if kept else ("whole", 0.0)
             reports.append(SegmentReport("tail", done, 0, float(not kept), tail_ms, saved_ms))
         return tuple(reports)
@@ -341,6 +402,22 @@ class SegmentedNetwork:
 
 def _is_mostly_changed(target: CachedMap, regions: Sequence[Rectangle]) -> bool:
     return sum(one.area for one in regions) > _MOST_CHANGED * target.whole.area
+
+
+def _maps_read_later(segments: Segments) -> list[frozenset[str]]:
+    """For each segment: the maps that are read by later segments or the tail, or are outputs."""
+    read, found = frozenset((*segments.tail_sources, *segments.outputs)), list[frozenset[str]]()
+    for segment in reversed(segments.segments):
+        found.append(read)
+        read |= frozenset(segment.sources)
+    return found[::-1]
+
+
+def _shrunk(region: Rectangle, share: float) -> Rectangle:
+    """A rectangle of this share of the area around the same centre."""
+    height, width = (max(1, math.ceil(side * math.sqrt(share))) for side in (region.height, region.width))
+    top, left = region.top + (region.height - height) // 2, region.left + (region.width - width) // 2
+    return Rectangle(top, left, top + height, left + width)
 
 
 def _without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:

@@ -49,6 +49,11 @@ class Rectangle(NamedTuple):
             min(self.right, other.right),
         )
 
+    def moved(self, rows: int, columns: int) -> Rectangle:
+        """The rectangle at another place."""
+        top, left, bottom, right = self
+        return Rectangle(top + rows, left + columns, bottom + rows, right + columns)
+
     def union(self, other: Rectangle) -> Rectangle:
         """Smallest rectangle that contains both; empty rectangles are ignored."""
         top, left, bottom, right = self

@@ -76,6 +76,9 @@ class VideoSettings:
     most_deviation: float = 0.2
     """Bound of the outputs' deviation. Above it T rises; below half of it T falls, by at most 6 dB. See
     `DriftGuard`."""
+    map_tolerance: float = 0.2
+    """Recomputed values of feature maps count as unchanged if they differ from the cached ones by less than
+    this share of the map's standard deviation. Adjusted together with T. 0: values are exact."""
     pixels: Pixels | None = None
     """Range of the network's input, as in `Manifest`. None: as in the repository, else "0..1"."""
     size: tuple[int, int] | None = None
@@ -90,6 +93,7 @@ class VideoSettings:
         minimum = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
         invalid = [name for name, one in minimum.items() if getattr(self, name) < one]
         invalid += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
+        invalid += [] if 0 <= self.map_tolerance < math.inf else ["map_tolerance"]
         invalid += [] if 0 <= self.margin <= 1 else ["margin"]
         invalid += [] if self.most_deviation > 0 else ["most_deviation"]
         invalid += [] if self.budget_ms is None or (self.budget_ms > 0 and self.composite) else ["budget_ms"]
@@ -230,6 +234,11 @@ class VideoSession:
         """The current threshold: above the setting after large deviations, below it after small ones."""
         return self.settings.threshold_db + self._guard.adjustment_db
 
+    @property
+    def map_tolerance(self) -> float:
+        """The current tolerance inside the network: it changes by the same factor as T, as an amplitude."""
+        return self.settings.map_tolerance * 10 ** (-self._guard.adjustment_db / 20)
+
     def run(self, frame: NDArray[np.uint8], attend: Sequence[Rectangle] = ()) -> VideoResult:
         """Compute the network's outputs for the next frame.
 
@@ -250,6 +259,7 @@ class VideoSession:
         if self.settings.threads > 1:
             check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
+        self.network.tolerance = self.map_tolerance
         photo = fitted(in_colour(frame), *self._window.at.frame_size)
         why, found = self._reason_before_matching(self._window.at.cut(photo)), None
         if not why or self._is_measured(why):

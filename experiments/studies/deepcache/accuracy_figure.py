@@ -35,6 +35,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     DEEPCACHE,
     DEEPMON,
     DEFAULT,
+    EXACT,
     FIXED,
     OURS,
     OURS_LAST,
@@ -46,7 +47,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     seen,
 )
 
-_WAYS = (DEEPMON, DEEPCACHE, OURS_LAST, FIXED, OURS, BUDGETED)
+_WAYS = (DEEPMON, DEEPCACHE, OURS_LAST, FIXED, EXACT, OURS, BUDGETED)
 _SWEEPS: Mapping[str, tuple[Any, ...]] = {
     "threshold_db": (14.0, 17.0, 20.0, 23.0, 26.0, 30.0),
     "block_px": (4, 7, 10, 16, 28),

@@ -3,8 +3,9 @@
 All ways that reuse regions have the same engine. They differ in what they match. DeepMon matches the
 histograms of blocks at the same place. The paper's DeepCache matches blocks of the last frame by diamond
 search. Ours matches blocks of the composite by shifts of the whole frame, with a threshold that adapts to the
-deviation of outputs. The papers' threshold is fixed. Further ways are ours with a fixed threshold, with a
-time budget, and with a window that moves with the picture.
+deviation of outputs, and changes end inside the network where values hardly differ. The papers' threshold is
+fixed. Further ways are ours with exact maps, also with a fixed threshold, and ours with a time budget or with
+a window that moves with the picture.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Process = Callable[[Frame], Answer]
 """Returns the network's first output for a frame of its size."""
 
 PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
-OURS_LAST, FIXED, OURS = "ours, last frame", "ours, T fixed", "ours"
+OURS_LAST, FIXED, EXACT, OURS = "ours, last frame", "ours, T fixed", "ours, exact maps", "ours"
 BUDGETED, WINDOW = "ours, budget", "ours, window"
 _BUDGET = 0.7
 """Time budget of a frame, as a share of the time of a whole frame."""
@@ -49,6 +50,7 @@ COLOURS = {
     DEEPCACHE: "#1f6f8b",
     OURS_LAST: "#8a6d9b",
     FIXED: "#24415c",
+    EXACT: "#5c7fa3",
     OURS: "#c2571a",
     BUDGETED: "#e58f6a",
     WINDOW: "#d9b3a0",
@@ -103,12 +105,14 @@ class Engines:
             matcher = HistogramMatcher(settings.block_px)
         if name == DEEPCACHE:
             matcher = GridMatcher(settings, stride)
+        defaults = VideoSettings()
         reuse = VideoSettings(
             **settings._asdict(),
             pixels=self._network.pixels,
-            composite=name in {FIXED, OURS, BUDGETED, WINDOW},
+            composite=name in {FIXED, EXACT, OURS, BUDGETED, WINDOW},
             margin=_MARGIN if name == WINDOW else 0.0,
-            check_every=VideoSettings().check_every if name in {OURS, BUDGETED, WINDOW} else 0,
+            check_every=defaults.check_every if name in {EXACT, OURS, BUDGETED, WINDOW} else 0,
+            map_tolerance=defaults.map_tolerance if name in {OURS, BUDGETED, WINDOW} else 0.0,
             budget_ms=_BUDGET * self.partial.whole_ms or None if name == BUDGETED else None,
         )
         session = VideoSession(self.partial, settings=reuse, matcher=matcher)

@@ -117,6 +117,61 @@ def test_a_small_change_executes_a_small_part_and_no_change_executes_nothing(par
     assert partial.unchanged() == {}
 
 
+@pytest.fixture
+def tolerant(partial: PartialNetwork) -> Iterator[PartialNetwork]:
+    """The same network, which keeps values that differ by less than half of a standard deviation."""
+    partial.reset()
+    partial.tolerance = 0.5
+    yield partial
+    partial.tolerance = 0.0
+
+
+def test_a_change_that_ends_inside_the_network_gives_the_last_answer(tolerant: PartialNetwork) -> None:
+    frame, patch = noise(0), Rectangle(8, 8, 24, 24)
+    answer = tolerant.run(frame)["logits"]
+    changed = frame.copy()
+    changed[:, :, 8:24, 8:24] += 0.01
+    assert tolerant.run(changed, [patch])["logits"] is answer
+    first, *others = tolerant.explain()
+    assert first.done == "regions"
+    assert {one.done for one in others} == {"kept"}
+    tolerant.tolerance = 0.0
+    assert (tolerant.run(changed, [patch])["logits"] != answer).any()
+
+
+def test_small_changes_are_recomputed_before_their_sum_exceeds_the_tolerance(
+    tolerant: PartialNetwork, plain: Network
+) -> None:
+    patch = Rectangle(8, 8, 24, 24)
+    frame, other = noise(0), noise(1)
+    answers = [tolerant.run(frame)["logits"]]
+    for step in range(1, 41):
+        shown = frame.copy()
+        shown[:, :, 8:24, 8:24] += step / 40 * (other - frame)[:, :, 8:24, 8:24]
+        answers.append(tolerant.run(shown, [patch])["logits"])
+    wanted, first = plain.run({"": shown})["logits"], answers[0]
+    assert any(answer is before for answer, before in zip(answers[1:], answers, strict=False))
+    assert np.linalg.norm(answers[-1] - wanted) < 0.5 * np.linalg.norm(first - wanted)
+
+
+@settings(max_examples=20)
+@given(changes=st.lists(st.lists(rectangles((SIDE, SIDE)), max_size=3), min_size=1, max_size=4))
+def test_large_changes_are_recomputed_exactly_despite_a_tolerance(
+    partial: PartialNetwork, plain: Network, changes: list[list[Rectangle]]
+) -> None:
+    partial.reset()
+    partial.tolerance = 1e-6
+    frame = noise(0)
+    partial.run(frame)
+    for number, changed in enumerate(changes, 1):
+        for one in changed:
+            inside = np.s_[:, :, one.top : one.bottom, one.left : one.right]
+            frame[inside] = noise(100 + number)[inside]
+        found = partial.run(frame.copy(), changed)["logits"]
+        np.testing.assert_allclose(found, plain.run({"": frame})["logits"], rtol=1e-4, atol=1e-4)
+    partial.tolerance = 0.0
+
+
 def test_the_largest_reusable_change_depends_on_the_required_saving(
     runtime: Runtime, path: Path, partial: PartialNetwork, tmp_path: Path
 ) -> None:

@@ -1,0 +1,114 @@
+"""Which recomputed cells of a feature map changed, and which may keep their cached values.
+
+A pixel that changed affects every cell whose receptive field contains it, but most of them hardly. So after
+a few layers nearly all cells are recomputed, while few of them differ. Here recomputed cells are compared
+with the cached ones. Cells that differ by less than a threshold keep the cached values, and the layers after
+them need not be executed there.
+
+The cached values remain those from which the following maps were computed. Differences of several frames
+therefore do not add up at a map: they are always measured to these values, as pixels are in a `Composite`.
+
+Source: change thresholds per layer as in CBinfer (Cavigelli, Degen, Benini, 2017). There each value is
+compared at each layer; here blocks of cells are compared at the ends of segments, on a sample of channels
+(decision 062).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.inference.segments import Layout
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.video.regions import Rectangle, covering
+
+_CHANNELS = 64
+"""Approximate number of channels that are compared."""
+_BLOCKS = 14
+"""Approximate number of blocks along the shorter side of a map."""
+_SAMPLED = 8
+"""Approximate number of rows, and of columns, from which the variance of a map is estimated."""
+_RECTANGLES = 2
+"""Maximum number of rectangles that cover the changed cells. Finding more takes longer than it saves."""
+_MOST = 0.7
+"""If more than this share of the blocks changed, all cells count as changed."""
+
+
+def variance_of(cells: Tensor, layout: Layout) -> float:
+    """Estimate the variance of a map's values over its cells, as the mean over the channels.
+
+    Parameters
+    ----------
+    cells : ndarray
+        The whole map, in its memory layout.
+    layout : Layout
+    """
+    rows, columns = (max(1, side // _SAMPLED) for side in layout.size)
+    sample = _channels_last(cells, layout)[:, ::rows, ::columns]
+    return float(sample.var((1, 2)).mean())
+
+
+def changed_cells(
+    cached: Tensor, computed: Tensor, layout: Layout, threshold: float, origin: Rectangle
+) -> tuple[Rectangle, ...]:
+    """Rectangles that contain all cells whose values changed.
+
+    Parameters
+    ----------
+    cached, computed : ndarray
+        The same part of a map before and after it was recomputed, in the map's memory layout.
+    layout : Layout
+        Layout of the map.
+    threshold : float
+        A block of cells changed if the mean squared difference of its values is larger.
+    origin : Rectangle
+        The part, in cells of the map.
+
+    Returns
+    -------
+    Disjoint rectangles, in cells of the map; empty if nothing changed.
+    """
+    difference = _channels_last(computed, layout) - _channels_last(cached, layout)
+    difference *= difference
+    squares = np.add.reduce(difference, axis=0).dot(np.ones(difference.shape[3], np.float32))
+    squares /= difference.shape[0] * difference.shape[3]
+    side = max(1, min(layout.size) // _BLOCKS)
+    if side > 1:
+        squares = _means_of_blocks(squares, side)
+    mask = squares > threshold
+    changed = np.count_nonzero(mask)
+    if changed > _MOST * mask.size:
+        return (origin,)
+    top, left, bottom, right = origin
+    return tuple(
+        Rectangle(
+            top + side * one.top,
+            left + side * one.left,
+            min(top + side * one.bottom, bottom),
+            min(left + side * one.right, right),
+        )
+        for one in (covering(mask, _RECTANGLES) if changed else ())
+    )
+
+
+def _channels_last(cells: Tensor, layout: Layout) -> NDArray[np.float32]:
+    """(blocks, rows, columns, channels per block) in float32, with a sample of the channels."""
+    if layout.block:
+        sample = cells[:: max(1, layout.block * cells.shape[0] // _CHANNELS)]
+    elif layout.rows_axis == 1:
+        sample = cells[..., :: max(1, cells.shape[3] // _CHANNELS)]
+    else:
+        sample = cells[0, :: max(1, cells.shape[1] // _CHANNELS), :, :, np.newaxis]
+    return sample.astype(np.float32, copy=False)
+
+
+def _means_of_blocks(values: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+    """Means over blocks of cells; those at the last row and column may be smaller."""
+    means = values
+    for axis in (0, 1):
+        starts = np.arange(0, values.shape[axis], side)
+        means = np.add.reduceat(means, starts, axis)
+        means /= side
+        if rest := values.shape[axis] % side:
+            np.moveaxis(means, axis, 0)[-1] *= side / rest
+    return means
