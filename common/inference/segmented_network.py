@@ -48,6 +48,8 @@ _MOST_CHANGED = 0.9
 """If more than this share of a map changed, all segments after it run whole."""
 _WEIGHT, _DECAY = 0.2, 0.98
 """Weight of the newest measurement in a running mean; factor by which that mean decays per frame."""
+_COMPARED_MS = 2.0
+"""Recomputed cells are compared only if this much time follows the segment. Comparing takes about 0.03 ms."""
 _SHORT_TAIL_BYTES = 8_000_000
 """Limit for a second copy of the tail's weights. Up to it a whole frame is one call, tail included."""
 
@@ -239,7 +241,7 @@ class SegmentedNetwork:
                 break
             action = self._choose_action(segment, cost, found, offset)
             actions.append(action)
-            if self.tolerance and action.crops is not None:
+            if self._compares(number) and action.crops is not None:
                 for target in segment.targets:
                     found[target.name] = [_shrunk(one, self._differing[number]) for one in found[target.name]]
             spent_ms += action.expected_ms + PLANNING_MS
@@ -288,7 +290,7 @@ class SegmentedNetwork:
     def _run_segments(self, count: int, offset: tuple[int, int], changed: Sequence[Rectangle] | None) -> bool:
         """Execute the first segments; returns False if all maps that the others read are unchanged."""
         valid, self._valid_segments = self._valid_segments, 0  # until all maps belong to this frame
-        adapted = valid if self.tolerance and changed is not None else 0
+        adapted = valid if changed is not None and self._compares(0) else 0
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed or ())}
         for number, segment in enumerate(self.loaded[:count]):
             action = self._last_actions[number]
@@ -297,7 +299,7 @@ class SegmentedNetwork:
                 self._last_actions[number] = action
             if action.crops is None:
                 segment.run_whole()
-                if self.tolerance:
+                if self._compares(number):
                     for target in segment.targets:
                         target.estimate_variance()
                 continue
@@ -315,11 +317,11 @@ class SegmentedNetwork:
 
     def _run_crops(self, number: int, crops: Sequence[Crop]) -> dict[str, list[Rectangle]]:
         """Execute crops of a segment; returns the cells of its targets that changed."""
-        segment = self.loaded[number]
+        segment, tolerance = self.loaded[number], self.tolerance if self._compares(number) else 0.0
         changed: dict[str, list[Rectangle]] = {one.name: [] for one in segment.targets}
         recomputed = differing = 0.0
         for crop in crops:
-            stored = segment.run_crop(crop, self.tolerance)
+            stored = segment.run_crop(crop, tolerance)
             for target, wanted, parts in zip(segment.targets, crop.wanted, stored, strict=True):
                 changed[target.name] += parts
                 recomputed += wanted.area / target.whole.area
@@ -345,6 +347,12 @@ class SegmentedNetwork:
         """Outputs of a frame without changes: those of the last frame. Empty before the first one."""
         self._last_actions, self._answer_kept = [_KEPT] * len(self.loaded), True
         return self._answer
+
+    def _compares(self, number: int) -> bool:
+        """Whether a segment's recomputed cells are compared with the cached ones."""
+        if not self.tolerance or self.costs is None:
+            return False
+        return self.costs.rests_ms[number + 1] + self.costs.tail_ms >= _COMPARED_MS
 
     def _inside(self, changed: Sequence[Rectangle]) -> list[Rectangle]:
         """The parts of these rectangles that lie inside the frame."""
