@@ -152,7 +152,9 @@ class Figure(Experiment):
             ("mean of pairs", "", "", "", *_formatted(means[OURS]), _p95(means), *_all_and_changed(means))
         )
         for name, (theirs, deepmon) in _SAVED.items():
-            lines.append((f"paper: {name}", "10 of UCF101", *[""] * 7, deepmon or "", theirs, "", "", ""))
+            published = {DEEPCACHE: theirs, DEEPMON: deepmon or ""}
+            others = [published.get(way, "") for way in _OTHERS]
+            lines.append((f"paper: {name}", "10 of UCF101", *[""] * (len(columns) - 2), *others))
         return (*columns, *(f"{way}: all, changed" for way in _OTHERS)), lines
 
     def draw(self, results: Results) -> drawing.Picture:
@@ -174,7 +176,8 @@ class Figure(Experiment):
             shades.set_clip_on(True)
             for row, line in enumerate(found):
                 for place, value in enumerate(line):
-                    axes.text(place, row, "" if np.isnan(value) else f"{value:.0f}", ha="center", va="center")
+                    text, colour = "" if np.isnan(value) else f"{value:.0f}", "w" if value > 50 else "k"
+                    axes.text(place, row, text, ha="center", va="center", color=colour)
             axes.set_xticks(range(len(clips)), [_title(clip) for clip in clips], rotation=40, ha="right")
             axes.set_yticks(range(len(pairs)), [*pairs] if axes is every else [])
             axes.set(title=f"Saved by ours, {title} [%]")

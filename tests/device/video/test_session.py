@@ -230,6 +230,8 @@ def test_the_threshold_falls_when_outputs_do_not_deviate_but_not_below_14_db() -
     for _ in range(24):
         session.run(np.full((SIDE, SIDE, 3), 100, np.uint8))
     assert raised_db > 20 > session.threshold_db == 14
+    assert session.map_tolerance == pytest.approx(0.2 * 10 ** (6 / 20))
+    assert session.network.tolerance == session.map_tolerance
 
 
 def test_while_the_threshold_moves_each_frame_that_expires_is_checked() -> None:
@@ -374,6 +376,8 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
         ("threads", 0),
         ("threshold_db", float("nan")),
         ("most_deviation", 0.0),
+        ("map_tolerance", -0.1),
+        ("map_tolerance", float("nan")),
         ("margin", -0.1),
         ("margin", float("nan")),
         ("size", (0, 5)),

@@ -41,6 +41,12 @@ def test_saved_time_is_computed_for_all_and_changed_frames_and_relative_to_the_g
     assert found["means"][OURS]["changed"] == ours["changed"], "two changed frames are too few"
 
 
+def test_each_line_of_the_table_has_all_columns() -> None:
+    figure = time_figure.Figure()
+    columns, lines = figure.table(figure.metrics(time_rows("moving", 30, 6.0)))
+    assert {len(line) for line in lines} == {len(columns)}
+
+
 def test_lost_accuracy_is_weighted_by_labelled_frames() -> None:
     def row(clip: str, labelled: int, top1: float) -> dict[str, str]:
         numbers = {"labelled": labelled, "top1": top1, "top3": 1.0, "plain_top1": 0.9, "plain_top3": 1.0}
