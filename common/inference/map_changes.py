@@ -75,7 +75,7 @@ def changed_cells(
     side = max(1, min(layout.size) // _BLOCKS)
     if side > 1:
         squares = _means_of_blocks(squares, side)
-    mask = squares > threshold
+    mask = ~(squares <= threshold)  # NaN counts as changed
     changed = np.count_nonzero(mask)
     if changed > _MOST * mask.size:
         return (origin,)

@@ -69,6 +69,16 @@ def video(  # noqa: PLR0917  typer calls it by name
             help="Blocks below this PSNR are recomputed. Adjusted to the measured deviation of outputs.",
         ),
     ] = 20.0,
+    map_tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance",
+            metavar="SHARE",
+            min=0.0,
+            help="Values inside the network are kept if they differ by less than this share of a standard "
+            "deviation. Adjusted with --threshold. 0: exact.",
+        ),
+    ] = 0.2,
     block_px: Annotated[int, typer.Option("--block", metavar="PX", min=1, help="Side of a block.")] = 10,
     expiry: Annotated[
         int, typer.Option("--expiry", metavar="N", min=1, help="Every N-th frame is executed whole.")
@@ -133,6 +143,7 @@ def video(  # noqa: PLR0917  typer calls it by name
         expiry,
         composite=not last_frame,
         margin=margin,
+        map_tolerance=map_tolerance,
         pixels=_range(pixels),
         budget_ms=budget_ms,
     )
@@ -284,6 +295,7 @@ def _run(
         "whole": dict(why.most_common()),
         "deviation": round(max(deviations), 6) if deviations else None,
         "threshold_db": session.threshold_db,
+        "map_tolerance": session.map_tolerance,
     }, sample
 
 

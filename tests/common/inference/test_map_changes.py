@@ -74,6 +74,15 @@ def test_the_smaller_blocks_at_the_border_have_the_same_threshold() -> None:
     assert changed_cells(cached, computed, layout, 0.25, part) == ()
 
 
+def test_values_that_are_not_numbers_have_changed() -> None:
+    layout, part = LAYOUTS["channels first"], Rectangle(0, 0, 4, 4)
+    cached = values(layout, (4, 4))
+    computed = cached.copy()
+    computed[..., 3, 3] = np.nan
+    assert changed_cells(cached, computed, layout, 0.25, part) == (Rectangle(2, 2, 4, 4),)
+    assert changed_cells(cached, cached + 1, layout, float("nan"), part) == (part,)
+
+
 def test_maps_of_bytes_are_compared_without_overflow() -> None:
     layout = Layout((1, 16, *SIZE), 2, 0, PITCH, "uint8")
     cached = np.full(layout.stored(4, 4), 250, np.uint8)

@@ -58,6 +58,7 @@ def test_json_contains_the_measurements(
     network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clip, more = write_video(tmp_path / "clip.avi", 24), ["--last-frame", "--threshold", "60", "--json"]
+    more += ["--tolerance", "0"]
     assert main(["video", str(clip), "--model", str(network), "--frames", "12", *more]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["frames"] == 12
@@ -65,6 +66,7 @@ def test_json_contains_the_measurements(
     assert report["p95_ms"] >= report["ms_per_frame"] > 0
     assert report["whole_ms"] > 0
     assert report["same_class"] == report["sample"] == 10
+    assert report["map_tolerance"] == 0
 
 
 def test_a_budget_of_no_time_is_refused(
