@@ -76,29 +76,21 @@ def changed_cells(
     if side > 1:
         squares = _means_of_blocks(squares, side)
     mask = ~(squares <= threshold)  # NaN counts as changed
-    changed = np.count_nonzero(mask)
-    if changed > _MOST * mask.size:
+    if np.count_nonzero(mask) > _MOST * mask.size:
         return (origin,)
-    top, left, bottom, right = origin
-    return tuple(
-        Rectangle(
-            top + side * one.top,
-            left + side * one.left,
-            min(top + side * one.bottom, bottom),
-            min(left + side * one.right, right),
-        )
-        for one in (covering(mask, _RECTANGLES) if changed else ())
-    )
+    cells = (Rectangle(*(side * edge for edge in blocks)) for blocks in covering(mask, _RECTANGLES))
+    return tuple(one.moved(origin.top, origin.left).intersection(origin) for one in cells)
 
 
 def _channels_last(cells: Tensor, layout: Layout) -> NDArray[np.float32]:
     """(blocks, rows, columns, channels per block) in float32, with a sample of the channels."""
+    step = max(1, layout.shape[3 if layout.rows_axis == 1 else 1] // _CHANNELS)
     if layout.block:
-        sample = cells[:: max(1, layout.block * cells.shape[0] // _CHANNELS)]
+        sample = cells[::step]
     elif layout.rows_axis == 1:
-        sample = cells[..., :: max(1, cells.shape[3] // _CHANNELS)]
+        sample = cells[..., ::step]
     else:
-        sample = cells[0, :: max(1, cells.shape[1] // _CHANNELS), :, :, np.newaxis]
+        sample = cells[0, ::step, :, :, np.newaxis]
     return sample.astype(np.float32, copy=False)
 
 

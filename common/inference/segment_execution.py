@@ -112,8 +112,7 @@ class CachedMap:
         height, width = self.layout.size
         to = Rectangle(max(0, -rows), max(0, -columns), height - max(0, rows), width - max(0, columns))
         if to.top < to.bottom and to.left < to.right:
-            origin = Rectangle(to.top + rows, to.left + columns, to.bottom + rows, to.right + columns)
-            self.cells(to)[...] = self.cells(origin)  # numpy copies overlapping arrays first
+            self.cells(to)[...] = self.cells(to.moved(rows, columns))  # numpy copies overlapping arrays first
 
 
 def _part(tensor: Tensor, layout: Layout, cells: Rectangle) -> Tensor:

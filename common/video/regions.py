@@ -162,9 +162,9 @@ class _Grid:
         # Searching for the hole takes longest, and finds little after a good split.
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
             hole = _largest([bits ^ _bits(left, right) for bits in across])
-            hole = Rectangle(hole.top + top, hole.left, hole.bottom + top, hole.right)
+            parts = _around(box, hole.moved(top, 0))
             choices.append(
-                [held for part in _around(box, hole) if part.area and (held := self.bounding_box(part)).area]
+                [held for part in parts if part.area and (held := self.bounding_box(part)).area]
             )
         return min(
             (parts for parts in choices if len(parts) <= most),
