@@ -28,6 +28,7 @@ from nearsight.common.inference.reuse_cost import (
     fitted_cost,
     measured_ms,
     merged,
+    middle_of,
     sample_crops,
 )
 from nearsight.common.inference.runtime import SAVED_GRAPH, Network, Runtime
@@ -244,7 +245,10 @@ class SegmentedNetwork:
             actions.append(action)
             if self._compares(number) and action.crops is not None:
                 for target in segment.targets:
-                    found[target.name] = [_shrunk(one, self._differing[number]) for one in found[target.name]]
+                    found[target.name] = [
+                        middle_of((one.height, one.width), math.sqrt(self._differing[number])).moved(*one[:2])
+                        for one in found[target.name]
+                    ]
             spent_ms += action.expected_ms + PLANNING_MS
             if spent_ms + rest_ms < best_ms:
                 best_ms, best = spent_ms + rest_ms, len(actions)
@@ -309,8 +313,7 @@ class SegmentedNetwork:
                     pitch = target.layout.pitch
                     target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
             found |= self._run_crops(number, action.crops)
-            ended = not any(found.get(name) for name in self._read_later[number])
-            if ended and adapted and offset == UNMOVED:
+            if adapted and offset == UNMOVED and not any(map(found.get, self._read_later[number])):
                 self._last_actions[number + 1 :] = [_KEPT] * (len(self.loaded) - number - 1)
                 self._valid_segments, self._answer_kept = valid, True
                 return False
@@ -420,13 +423,6 @@ def _maps_read_later(segments: Segments) -> list[frozenset[str]]:
         found.append(read)
         read |= frozenset(segment.sources)
     return found[::-1]
-
-
-def _shrunk(region: Rectangle, share: float) -> Rectangle:
-    """A rectangle of this share of the area around the same centre."""
-    height, width = (max(1, math.ceil(side * math.sqrt(share))) for side in (region.height, region.width))
-    top, left = region.top + (region.height - height) // 2, region.left + (region.width - width) // 2
-    return Rectangle(top, left, top + height, left + width)
 
 
 def _without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
