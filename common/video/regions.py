@@ -163,9 +163,7 @@ class _Grid:
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
             hole = _largest([bits ^ _bits(left, right) for bits in across])
             parts = _around(box, hole.moved(top, 0))
-            choices.append(
-                [held for part in parts if part.area and (held := self.bounding_box(part)).area]
-            )
+            choices.append([held for part in parts if part.area and (held := self.bounding_box(part)).area])
         return min(
             (parts for parts in choices if len(parts) <= most),
             key=lambda parts: sum(part.area for part in parts),
