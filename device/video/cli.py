@@ -374,7 +374,8 @@ def _summary_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if report["deviation"] is not None:
         yield (
             f"Outputs deviated by up to {percent(report['deviation'], 2)} of their norm; "
-            f"the current threshold is {report['threshold_db']:g} dB."
+            f"the threshold is now {report['threshold_db']:g} dB, "
+            f"the tolerance {report['map_tolerance']:.2g}."
         )
 
 
