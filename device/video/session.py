@@ -236,7 +236,7 @@ class VideoSession:
 
     @property
     def map_tolerance(self) -> float:
-        """The current tolerance inside the network: it changes by the same factor as T, as an amplitude."""
+        """The current tolerance inside the network. It is halved when T rises by 6 dB."""
         return self.settings.map_tolerance * 10 ** (-self._guard.adjustment_db / 20)
 
     def run(self, frame: NDArray[np.uint8], attend: Sequence[Rectangle] = ()) -> VideoResult:
@@ -259,7 +259,7 @@ class VideoSession:
         if self.settings.threads > 1:
             check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
-        self.network.tolerance = self.map_tolerance
+        self.network.tolerance = self.map_tolerance  # another session may have used the network before
         photo = fitted(in_colour(frame), *self._window.at.frame_size)
         why, found = self._reason_before_matching(self._window.at.cut(photo)), None
         if not why or self._is_measured(why):
