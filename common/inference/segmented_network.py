@@ -306,7 +306,8 @@ class SegmentedNetwork:
                 segment.run_whole()
                 if self._compares(number):
                     for target in segment.targets:
-                        target.estimate_variance()
+                        if changed is None or not target.variance:
+                            target.estimate_variance()
                 continue
             if offset != UNMOVED:
                 for target in segment.targets:
@@ -330,7 +331,7 @@ class SegmentedNetwork:
                 changed[target.name] += parts
                 recomputed += wanted.area / target.whole.area
                 differing += sum(one.area for one in parts) / target.whole.area
-        if recomputed:
+        if recomputed and tolerance:
             self._differing[number] += _WEIGHT * (differing / recomputed - self._differing[number])
         return changed
 
