@@ -47,8 +47,9 @@ UNMOVED = (0, 0)
 """Offset between frames of a camera at rest."""
 _MOST_CHANGED = 0.9
 """If more than this share of a map changed, all segments after it run whole."""
-_WEIGHT, _DECAY = 0.2, 0.98
-"""Weight of the newest measurement in a running mean; factor by which that mean decays per frame."""
+_WEIGHT, _DECAY = 0.2, 0.7
+"""Weight of the newest measurement in a running mean; factor by which that mean decays per frame. With 0.98,
+a few slow executions kept the following 30 frames from being executed in part."""
 _COMPARED_MS = 2.0
 """Recomputed cells are compared only if this much time follows the segment. Comparing takes about 0.03 ms."""
 _SHORT_TAIL_BYTES = 8_000_000
@@ -154,7 +155,7 @@ class SegmentedNetwork:
         self._usable_segments = len(self.loaded)
         """Number of segments whose maps the last frames could have used."""
         self._excess_ms = 0.0
-        """Excess of the CPU time of partial executions over the expected time, as a decaying mean."""
+        """Excess of the CPU time of partial executions over the expected time, as a decaying mean [ms]."""
         self._answer: dict[str, Tensor] = {}
         self._answer_kept = False
         self._last_actions: list[_Action] = []
