@@ -151,27 +151,25 @@ class Figure(Experiment):
         return columns, [*lines, ("paper", "DeepCache", "", "", *paper)]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Draw accuracy lost by way, deviation by network and way, and sweeps of three settings."""
+        """Draw top-1 accuracy lost and deviation, by network and way, and sweeps of three settings."""
         ways, sweeps = results.metrics["ways"], results.metrics["sweeps"]
         picture = drawing.new_picture(12.0, 6.4)
         parts: Any = picture.subfigures(2, 1)
         top, below = parts[0], parts[1].subplots(1, 3)
         lost, apart = top.subplots(1, 2, width_ratios=[1, 2.2])
         if trained := _trained(ways):
-            groups = {"top 1": "top1_lost", "top 3": "top3_lost", "visits": "visit_top1_lost"}
             points = {
-                f"{name}\n{said}": {way: one[at] for way, one in by_way.items()}
+                name: {way: one["top1_lost"] for way, one in by_way.items()}
                 for name, by_way in trained.items()
-                for said, at in groups.items()
             }
-            bars(lost, points)
-            lost.tick_params(axis="x", labelsize=7 if len(trained) == 1 else 5)
+            bars(lost, points, "%.2g" if len(trained) == 1 else "")
+            lost.tick_params(axis="x", labelsize=8)
             low, high = lost.get_ylim()
             lost.set_ylim(min(low, -0.5), max(high, 0.5))  # at least half a point, in case nothing is lost
         else:
             lost.text(0.5, 0.5, "not measured: no network has labels", ha="center", color="#555555")
         lost.axhline(0, color="#555555", linewidth=0.8)
-        lost.set(title="Accuracy lost (figure 13)", ylabel="points")
+        lost.set(title="Top-1 accuracy lost (figure 13)", ylabel="points")
         bars(apart, {name: {way: one[way]["deviation"] for way in _WAYS} for name, one in ways.items()})
         apart.set(title="Deviation of the output (figure 14)", ylabel="share of the output's norm")
         drawing.legend_below(top, apart)

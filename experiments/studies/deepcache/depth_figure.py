@@ -8,7 +8,6 @@ session, each in a separate process; and frames of noise, in which no block matc
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -337,33 +336,18 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _on_noise(network: networks.StudyNetwork, kept: Path, options: RunOptions) -> list[_Pair]:
-    """Mean times of frames of noise, for each of several processes."""
+    """Mean times of frames of noise, for each of several processes.
+
+    The time of a layer with many weights differs by up to 15 % between two copies of the weights, depending
+    on where they lie in memory. So one process says little.
+    """
     processes, blocks = (2, 2) if options.smoke else (_PROCESSES, _BLOCKS)
     found = []
     for number in range(processes):
-        with _huge_pages(), _separate_process() as process:
+        with _separate_process() as process:
             times = process.submit(_noise_ms, network, kept, options.rng(NOISE, number), blocks).result()
         found.append(_Pair(f"process {number}", *times))
     return found
-
-
-@contextmanager
-def _huge_pages() -> Iterator[None]:
-    """Let processes that start meanwhile keep large blocks of memory in huge pages.
-
-    In small pages the time of a layer with many weights differs by up to 15 % between two copies of the
-    weights. This is more than the overhead that is measured.
-    """
-    name = "GLIBC_TUNABLES"
-    before = os.environ.get(name)
-    os.environ[name] = "glibc.malloc.hugetlb=1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _noise_ms(
