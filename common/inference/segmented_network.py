@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nearsight.common.inference.reuse_cost import (
+    HANDLING_MS,
     MARGIN,
-    PLANNING_MS,
     Costs,
     SegmentCost,
     fitted_cost,
@@ -47,9 +47,8 @@ UNMOVED = (0, 0)
 """Offset between frames of a camera at rest."""
 _MOST_CHANGED = 0.9
 """If more than this share of a map changed, all segments after it run whole."""
-_WEIGHT, _DECAY = 0.2, 0.7
-"""Weight of the newest measurement in a running mean; factor by which that mean decays per frame. With 0.98,
-a few slow executions kept the following 30 frames from being executed in part."""
+_WEIGHT, _DECAY = 0.2, 0.98
+"""Weight of the newest measurement in a running mean; factor by which that mean decays per frame."""
 _COMPARED_MS = 2.0
 """Recomputed cells are compared only if this much time follows the segment. Comparing takes about 0.03 ms."""
 _SHORT_TAIL_BYTES = 8_000_000
@@ -154,8 +153,8 @@ class SegmentedNetwork:
         """Number of segments whose maps belong to the last frame."""
         self._usable_segments = len(self.loaded)
         """Number of segments whose maps the last frames could have used."""
-        self._excess_ms = 0.0
-        """Excess of the CPU time of partial executions over the expected time, as a decaying mean [ms]."""
+        self._handling_ms = HANDLING_MS
+        """Time per segment, in partial executions, beyond that of the crops [ms]; a decaying mean."""
         self._answer: dict[str, Tensor] = {}
         self._answer_kept = False
         self._last_actions: list[_Action] = []
@@ -176,6 +175,7 @@ class SegmentedNetwork:
         if offset == UNMOVED and not any(one.area for one in changed) and (answer := self.unchanged()):
             return answer
         actions = self._planned(changed, offset)
+        self._handling_ms *= _DECAY  # or else it would not be measured again after some slow executions
         self._usable_segments = len(actions)
         in_part = len(actions) <= self._valid_segments and any(action.crops is not None for action in actions)
         actions[self._valid_segments :] = [_WHOLE] * (len(actions) - self._valid_segments)
@@ -184,7 +184,7 @@ class SegmentedNetwork:
         if in_part and answer is not before:
             spent_ms = 1e3 * (time.thread_time() - began_s)
             excess_ms = spent_ms - self._sum_ms(self._last_actions[: len(actions)])
-            self._excess_ms += _WEIGHT * (excess_ms - self._excess_ms)
+            self._handling_ms += _WEIGHT * (excess_ms / len(actions) - self._handling_ms)
         return answer
 
     @property
@@ -234,8 +234,7 @@ class SegmentedNetwork:
         if self.costs is None:
             return []
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed)}
-        self._excess_ms *= _DECAY
-        actions, spent_ms = list[_Action](), max(0.0, self._excess_ms)
+        actions, spent_ms, handling_ms = list[_Action](), 0.0, max(0.0, self._handling_ms)
         best_ms, best = MARGIN * self.costs.rests_ms[0], 0
         for number, (segment, cost, rest_ms) in enumerate(
             zip(self.loaded, self.costs.segments, self.costs.rests_ms[1:], strict=True)
@@ -250,7 +249,7 @@ class SegmentedNetwork:
                         middle_of((one.height, one.width), math.sqrt(self._differing[number])).moved(*one[:2])
                         for one in found[target.name]
                     ]
-            spent_ms += action.expected_ms + PLANNING_MS
+            spent_ms += action.expected_ms + handling_ms
             if spent_ms + rest_ms < best_ms:
                 best_ms, best = spent_ms + rest_ms, len(actions)
             if spent_ms > best_ms or all(_is_mostly_changed(one, found[one.name]) for one in segment.targets):
