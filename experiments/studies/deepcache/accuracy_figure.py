@@ -77,7 +77,7 @@ class Figure(Experiment):
         return tuple(
             Cell(f"{network}-{clip.replace(' ', '-')}", {"network": network, "clip": clip})
             for network in networks.networks_of(options, wanted)
-            for clip in (TOURS if networks.network_of(network, options.data).labels else clips)
+            for clip in (TOURS if networks.labels_of(network, options.data) else clips)
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:

@@ -57,6 +57,11 @@ def network_of(name: str, data: Path | None) -> StudyNetwork:
     return StudyNetwork(name, repository.checked_path(manifest), manifest.pixels, manifest.labels)
 
 
+def labels_of(name: str, data: Path | None) -> tuple[str, ...]:
+    """Labels of one of `networks_of`, without reading its file; empty if it is not trained."""
+    return () if data is None else ModelRepository(data).get(name).labels
+
+
 @cache
 def _small_folder() -> TemporaryDirectory[str]:
     """Create a folder with the small network; it is removed when the process ends."""
