@@ -89,20 +89,11 @@ class Figure(Experiment):
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Rows of one kind; ``plain`` and ``reuse`` are times [ms], or memory [MB]."""
         kind, network = cell.parameters["kind"], networks.network_of(cell.parameters["network"], options.data)
-        kept, found = networks.segments_in(options), list[_Pair]()
-        with engines_of(network, kept) as engines:
-            frames = clip_of("standing", None, options.seed, engines.size, 12 if options.smoke else 60).frames
-            tensors = [engines.tensor(frame) for frame in frames[:12]]
-            if kind == PARTS:
-                found = _by_part(engines, frames[0], options.rng(kind), 1 if options.smoke else 3)
-            elif kind == MATCHES:
-                found = _by_map(network.path, engines, frames)
+        kept = networks.segments_in(options)
         if kind == NOISE:
             found = _on_noise(network, kept, options)
-        elif kind == SEGMENTS:
-            found = _by_segment(network, kept, frames)
-        elif kind == MEMORY:  # closed engines: weights that this process also maps would not be counted
-            found = _memory(network, tensors, kept, frames[:12])
+        else:
+            found = _on_a_clip(kind, network, kept, options)
         return [
             {"kind": kind, "network": network.name, "place": place, "part": part, **times}
             for place, (part, plain, reuse) in enumerate(found)
@@ -209,6 +200,21 @@ class Figure(Experiment):
         for axes in (memory, noise):
             axes.tick_params("x", labelrotation=30)
         return picture
+
+
+def _on_a_clip(kind: str, network: networks.StudyNetwork, kept: Path, options: RunOptions) -> list[_Pair]:
+    """Results of all kinds but `NOISE`, on frames of the clip "standing"."""
+    with engines_of(network, kept) as engines:
+        frames = clip_of("standing", None, options.seed, engines.size, 12 if options.smoke else 60).frames
+        tensors = [engines.tensor(frame) for frame in frames[:12]]
+        if kind == PARTS:
+            return _by_part(engines, frames[0], options.rng(kind), 1 if options.smoke else 3)
+        if kind == MATCHES:
+            return _by_map(network.path, engines, frames)
+    if kind == SEGMENTS:
+        return _by_segment(network, kept, frames)
+    # The engines are closed: weights that this process also maps would not be counted.
+    return _memory(network, tensors, kept, frames[:12])
 
 
 def _sums(pairs: Sequence[Sequence[float]]) -> str:
