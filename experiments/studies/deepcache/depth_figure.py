@@ -7,12 +7,9 @@ session, each in a separate process; and frames of noise, in which no block matc
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -20,9 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.matching import Frame, ShiftMatcher
 from nearsight.common.video.regions import Rectangle
@@ -40,14 +35,16 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.framework.numbers import grouped, values
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import clip_of
+from nearsight.experiments.studies.deepcache.separate_processes import memory_mb, noise_ms
 from nearsight.experiments.studies.deepcache.ways import (
+    BLOCK_FRAMES,
     DEFAULT,
     OURS,
     PLAIN,
     Answer,
     Engines,
-    Process,
     engines_of,
+    in_turn,
     seen,
 )
 
@@ -60,8 +57,6 @@ _NETWORKS: Mapping[str, Sequence[str]] = {
     NOISE: (*networks.PAPER, networks.TODAY, networks.TRAINED),
 }
 _MOST_EXTRA_MB = 44.0
-_PROCESSES, _BLOCKS, _BLOCK_FRAMES = 8, 8, 8
-"""Processes, and blocks of noise in each; the first frame of each block is not counted."""
 _STUDENT_T = 2.36
 """97.5 % quantile of Student's t distribution for eight processes."""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -91,7 +86,8 @@ class Figure(Experiment):
         kind, network = cell.parameters["kind"], networks.network_of(cell.parameters["network"], options.data)
         kept = networks.segments_in(options)
         if kind == NOISE:
-            found = _on_noise(network, kept, options)
+            times = noise_ms(network, kept, options)
+            found = [_Pair(f"process {number}", *pair) for number, pair in enumerate(times)]
         else:
             found = _on_a_clip(kind, network, kept, options)
         return [
@@ -214,7 +210,7 @@ def _on_a_clip(kind: str, network: networks.StudyNetwork, kept: Path, options: R
     if kind == SEGMENTS:
         return _by_segment(network, kept, frames)
     # The engines are closed: weights that this process also maps would not be counted.
-    return _memory(network, tensors, kept, frames[:12])
+    return [_Pair("a clip", *memory_mb(network, tensors, kept, frames[:12]))]
 
 
 def _sums(pairs: Sequence[Sequence[float]]) -> str:
@@ -284,12 +280,12 @@ def _by_part(engines: Engines, frame: Frame, rng: np.random.Generator, blocks: i
             changed = Rectangle(top, left, top + size[0], left + size[1])
             clips = []
             for _ in range(blocks):
-                frames = np.repeat(frame[None], _BLOCK_FRAMES + 1, axis=0)
+                frames = np.repeat(frame[None], BLOCK_FRAMES + 1, axis=0)
                 within = frames[:, changed.top : changed.bottom, changed.left : changed.right]
                 within[...] = rng.integers(0, 256, within.shape, np.uint8)
                 clips.append(frames)
             times = np.median(
-                [*_in_turn(engines.way(PLAIN), partial(engines.whole, changed=[changed]), clips)], axis=0
+                [*in_turn(engines.way(PLAIN), partial(engines.whole, changed=[changed]), clips)], axis=0
             )
             found.append(_Pair(f"{100 * share:.0f} % {place}", *times))
     return found
@@ -339,87 +335,6 @@ def _cpu_ms(work: Callable[[], object]) -> float:
         work()
         times.append((time.process_time() - begun_s) * 1e3)
     return median(times)
-
-
-def _on_noise(network: networks.StudyNetwork, kept: Path, options: RunOptions) -> list[_Pair]:
-    """Mean times of frames of noise, for each of several processes.
-
-    The time of a layer with many weights differs by up to 15 % between two copies of the weights, depending
-    on where they lie in memory. So one process says little.
-    """
-    processes, blocks = (2, 2) if options.smoke else (_PROCESSES, _BLOCKS)
-    found = []
-    for number in range(processes):
-        with _separate_process() as process:
-            times = process.submit(_noise_ms, network, kept, options.rng(NOISE, number), blocks).result()
-        found.append(_Pair(f"process {number}", *times))
-    return found
-
-
-def _noise_ms(
-    network: networks.StudyNetwork, kept: Path, rng: np.random.Generator, blocks: int
-) -> tuple[float, float]:
-    """Mean times of a frame in this process, plain and with reuse; one session processes all of the noise."""
-    with engines_of(network, kept) as engines:
-        width, height = engines.size
-        shape = (_BLOCK_FRAMES + 1, height, width, 3)
-        clips = (rng.integers(0, 256, shape, np.uint8) for _ in range(blocks))
-        plain_ms, reuse_ms = zip(*_in_turn(engines.way(PLAIN), engines.way(OURS), clips), strict=True)
-    return mean(plain_ms), mean(reuse_ms)
-
-
-def _in_turn(
-    plain: Process, reuse: Process, clips: Iterable[NDArray[np.uint8]]
-) -> Iterator[tuple[float, float]]:
-    """Mean times of each clip without its first frame; the two ways alternate in order."""
-    for number, frames in enumerate(clips):
-        ways = (plain, reuse) if number % 2 else (reuse, plain)
-        times = {way: float(seen(way, list(frames))[1][1:].mean()) for way in ways}
-        yield times[plain], times[reuse]
-
-
-def _memory(
-    network: networks.StudyNetwork, tensors: Sequence[Answer], kept: Path, frames: Sequence[Frame]
-) -> list[_Pair]:
-    """Memory of a separate process that processes a clip, including the network [MB]."""
-    with _separate_process() as plain:
-        plain_mb = plain.submit(_plain_mb, network.path, tensors).result()
-    with _separate_process() as reuse:
-        return [_Pair("a clip", plain_mb, reuse.submit(_reuse_mb, network, kept, list(frames)).result())]
-
-
-def _separate_process() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-
-
-def _plain_mb(path: Path, tensors: Sequence[Answer]) -> float:
-    with _memory_growth() as grown_mb:
-        session = networks.plain_session(path)
-        for tensor in tensors:
-            session.run(None, {session.get_inputs()[0].name: tensor})
-        return grown_mb()
-
-
-def _reuse_mb(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> float:
-    with _memory_growth() as grown_mb, engines_of(network, kept) as engines:
-        seen(engines.way(OURS), frames)
-        return grown_mb()
-
-
-@contextmanager
-def _memory_growth() -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the growth of this process's memory [MB].
-
-    The library itself is loaded before.
-    """
-    Runtime().close()
-    before = own_memory_bytes()
-
-    def grown_mb() -> float:
-        return_freed_memory()
-        return (own_memory_bytes() - before) / 1e6
-
-    yield grown_mb
 
 
 def _segments(rows: Sequence[StoredRow]) -> dict[str, Any]:

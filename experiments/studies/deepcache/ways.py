@@ -11,7 +11,7 @@ a window that moves with the picture.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from math import lcm
@@ -43,6 +43,8 @@ _BUDGET = 0.7
 """Time budget of a frame, as a share of the time of a whole frame."""
 _MARGIN = 0.08
 """Margin of the window that moves with the picture: `VideoSettings.margin`."""
+BLOCK_FRAMES = 8
+"""Frames of a clip for `in_turn`, beside the first one, which is not counted."""
 COLOURS = {
     PLAIN: "#b8b8b8",
     GATE: "#7a9e3b",
@@ -150,6 +152,16 @@ def seen(see: Process, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[n
         answers.append(see(frame))
         times_ms.append((time.process_time() - begun_s) * 1e3)
     return [answer.copy() for answer in answers], np.array(times_ms)
+
+
+def in_turn(
+    plain: Process, reuse: Process, clips: Iterable[NDArray[np.uint8]]
+) -> Iterator[tuple[float, float]]:
+    """Mean times of each clip without its first frame; the two ways alternate in order."""
+    for number, frames in enumerate(clips):
+        ways = (plain, reuse) if number % 2 else (reuse, plain)
+        times = {way: float(seen(way, list(frames))[1][1:].mean()) for way in ways}
+        yield times[plain], times[reuse]
 
 
 def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
