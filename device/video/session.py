@@ -230,6 +230,11 @@ class VideoSession:
         return self._grid.height, self._grid.width
 
     @property
+    def frame_size(self) -> tuple[int, int]:
+        """Rows and columns to which frames are scaled: those of the input, and the margin if it is used."""
+        return self._window.centred.frame_size
+
+    @property
     def threshold_db(self) -> float:
         """The current threshold: above the setting after large deviations, below it after small ones."""
         return self.settings.threshold_db + self._guard.adjustment_db

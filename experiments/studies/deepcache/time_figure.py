@@ -81,7 +81,7 @@ class Figure(Experiment):
         rows: list[Row] = []
         with engines_of(networks.network_of(name, options.data), networks.segments_in(options)) as engines:
             clip = clip_of(shown, options.data, options.seed, engines.size, frames)
-            larger = clip_of(shown, options.data, options.seed, engines.size_with_margin, frames)
+            larger = clip_of(shown, options.data, options.seed, engines.frame_size(WINDOW), frames)
             changed = changes(clip.frames)
             for repeat in range(repeats):
                 for way in np.roll(_WAYS, repeat):

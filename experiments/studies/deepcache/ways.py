@@ -28,7 +28,6 @@ from nearsight.common.inference.runtime import Runtime
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset
 from nearsight.common.video.regions import Rectangle
-from nearsight.common.video.window import Window
 from nearsight.device.video.session import VideoSession, VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
@@ -86,10 +85,7 @@ class Engines:
         self.partial = partial
         layout = image_layout(partial.input)
         self.size = (layout.width, layout.height)
-        """Size of frames, width first."""
-        rows, columns = Window.centred(layout[:2], _MARGIN).frame_size
-        self.size_with_margin = columns, rows
-        """Size of frames for the way `WINDOW`."""
+        """Size of frames, width first, for all ways except `WINDOW`."""
 
     def tensor(self, frame: Frame) -> Answer:
         """Convert a frame to the network's input."""
@@ -101,6 +97,17 @@ class Engines:
             return self._compute
         if name == GATE:
             return Gate(self._compute, settings)
+        session = self._session(name, settings)
+        return lambda frame: next(iter(session.run(frame).outputs.values()))
+
+    def frame_size(self, name: str) -> tuple[int, int]:
+        """Size of frames, width first, that a way processes without scaling them."""
+        if name != WINDOW:
+            return self.size
+        rows, columns = self._session(name, DEFAULT).frame_size
+        return columns, rows
+
+    def _session(self, name: str, settings: Settings) -> VideoSession:
         stride = lcm(*self.partial.stride)
         matcher: BlockMatcher | None = None
         if name == DEEPMON:
@@ -117,8 +124,7 @@ class Engines:
             map_tolerance=defaults.map_tolerance if name in {OURS, BUDGETED, WINDOW} else 0.0,
             budget_ms=_BUDGET * self.partial.whole_ms or None if name == BUDGETED else None,
         )
-        session = VideoSession(self.partial, settings=reuse, matcher=matcher)
-        return lambda frame: next(iter(session.run(frame).outputs.values()))
+        return VideoSession(self.partial, settings=reuse, matcher=matcher)
 
     def whole(self, frame: Frame, changed: Sequence[Rectangle] | None = None) -> Answer:
         """Output of the engine, given the regions changed since the last frame; None: the whole frame."""
