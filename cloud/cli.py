@@ -24,7 +24,7 @@ from nearsight.common.command_line.options import (
     flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
-from nearsight.common.errors import INTERRUPTED, InvalidArgument
+from nearsight.common.errors import INTERRUPTED, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from nearsight.cloud.access import CatalogueAccess
@@ -329,8 +329,6 @@ def remove_objects(
     config: ConfigOption = None,
 ) -> None:
     """Remove objects. On return, a running cloud no longer recognises them."""
-    from nearsight.common.errors import NotFound
-
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), catalogue) as access:
         outcome = access.remove(object_ids)
@@ -437,10 +435,7 @@ def _print_report(
         "rejected": len(report.rejected),
     }
     if as_json:
-        problems = [
-            {"object_id": p.object_id, "path": str(p.path or ""), "reason": p.reason, "rejected": p.rejected}
-            for p in report.problems
-        ]
+        problems = [{**asdict(problem), "path": str(problem.path or "")} for problem in report.problems]
         facts = {"total": report.total, "interrupted": report.interrupted, "seconds": round(seconds, 3)}
         print_json({**counts, **facts, "problems": problems})
     else:

@@ -120,7 +120,7 @@ def test_common_contains_only_modules_of_several_tiers() -> None:
     for_simulations = {name for name in modules if name.startswith("common.model_cache.")}
     of_reuse = tuple(
         f"common.inference.{name}"
-        for name in ("graph_regions", "map_changes", "region_reuse", "reuse_cost", "segment")
+        for name in ("graph_", "map_changes", "region_reuse", "reuse_cost", "segment")
     )
     for_networks = {n for n in modules if n.startswith(("common.video.", "common.folder_lock", *of_reuse))}
     assert (

@@ -107,7 +107,7 @@ class _Reader:
         self.opset = max(
             (one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0
         )
-        self._constants: dict[str, TensorProto] = {one.name: one for one in model.graph.initializer}
+        self.constants: dict[str, TensorProto] = {one.name: one for one in model.graph.initializer}
         self._inexact = set[str]()
         """Maps whose last bits may depend on the position of a crop."""
         self._dequantised: dict[str, str] = {}
@@ -116,7 +116,7 @@ class _Reader:
     def read(self, node: NodeProto) -> None:
         """Add the outputs of a node to the maps, or its operator to those that end the reuse."""
         if node.op_type == "Constant":
-            self._constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+            self.constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
         if node.op_type == "DequantizeLinear":
             self._dequantised[node.output[0]] = node.input[0]
         given = [name for name in node.input if name in self.maps]
@@ -151,13 +151,9 @@ class _Reader:
         self.nodes.append(Node(window, tuple(operator.maps), before))
         self.nodes.append(Node(_POINT, (before, operator.addend), output))
 
-    def constant(self, name: str) -> TensorProto | None:
-        """The constant of this name; None if there is none."""
-        return self._constants.get(name)
-
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape of a constant; None if there is no constant of this name."""
-        found = self._constants.get(self._dequantised.get(name, name))
+        found = self.constants.get(self._dequantised.get(name, name))
         return None if found is None else tuple(found.dims)
 
 
@@ -189,7 +185,7 @@ class _Operator:
         """Elements of a constant input; None if the input is not constant."""
         from onnx import numpy_helper  # noqa: PLC0415  optional
 
-        found = self._reader.constant(self.node.input[place]) if self.has(place) else None
+        found = self._reader.constants.get(self.node.input[place]) if self.has(place) else None
         return None if found is None else numpy_helper.to_array(found).reshape(-1).tolist()
 
     def shape(self, place: int) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from nearsight.common.background.futures import pending
@@ -83,6 +83,22 @@ class Absent:
     """Remaining duration of this network's own load; the whole load if it has not begun."""
     lease: Future[Lease]
     """Result: a lease as soon as the network is loaded, or the error. The caller must release the lease."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingLoad:
+    """A network that requests wait for. Its load is running or queued."""
+
+    manifest: Manifest
+    costs: ModelCosts
+    began_s: float | None = None
+    """Time at which its load began; None while the load is queued."""
+    waiting: list[Future[Lease]] = field(default_factory=list)
+
+    def remaining_ms(self, now_s: float) -> float:
+        """Expected time until the load ends, once it begins."""
+        spent_ms = 0.0 if self.began_s is None else (now_s - self.began_s) * 1e3
+        return max(0.0, self.costs.load_ms - spent_ms)
 
 
 class WaitingRequests:

@@ -18,7 +18,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from nearsight.common.background.futures import pending
@@ -28,6 +28,7 @@ from nearsight.common.errors import MissingDependency, NearsightError, Overloade
 from nearsight.common.inference.leases import (
     Absent,
     Lease,
+    PendingLoad,
     Resident,
     WaitingRequests,
     fail,
@@ -52,17 +53,6 @@ from nearsight.common.model_cache.registry import make_policy
 A = TypeVar("A")
 
 _FIT_EVERY_S = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class _PendingLoad:
-    """A network that requests wait for. Its load is running or queued."""
-
-    manifest: Manifest
-    costs: ModelCosts
-    began_s: float | None = None
-    """Time at which its load began; None while the load is queued."""
-    waiting: list[Future[Lease]] = field(default_factory=list)
 
 
 class ModelMemory:
@@ -94,7 +84,7 @@ class ModelMemory:
             self._cache.pin(name)
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
-        self._pending_loads: dict[str, _PendingLoad] = {}
+        self._pending_loads: dict[str, PendingLoad] = {}
         """By name, in the order of their first requests."""
         self._counts = Counts()
         self._requests = RequestLog()
@@ -275,13 +265,13 @@ class ModelMemory:
             self._counts.resident += counts
             return self._lease(self._resident[name])
         self._counts.waited += counts
-        pending_load = self._pending_loads.setdefault(name, _PendingLoad(manifest, costs))
+        pending_load = self._pending_loads.setdefault(name, PendingLoad(manifest, costs))
         pending_load.waiting.append(lease)
         if isinstance(decision, Load):
             self._begin_load(pending_load, decision.evict)
         waits = decision if isinstance(decision, Wait) else Load()
         return Absent(
-            waits, costs, self._earlier_loads_ms(name, now_s), _remaining_ms(pending_load, now_s), lease
+            waits, costs, self._earlier_loads_ms(name, now_s), pending_load.remaining_ms(now_s), lease
         )
 
     def _is_temporary(self, refused: Refuse) -> bool:
@@ -289,7 +279,7 @@ class ModelMemory:
         in_use = refused.reason is Reason.IN_USE and any(one.leases for one in self._resident.values())
         return in_use or refused.reason is Reason.LOADING
 
-    def _begin_load(self, pending_load: _PendingLoad, victims: Iterable[Victim]) -> None:
+    def _begin_load(self, pending_load: PendingLoad, victims: Iterable[Victim]) -> None:
         evicted, pending_load.began_s = self._evict(victims), self._clock.monotonic()
         self._loader.submit(lambda: self._load(pending_load, evicted))
 
@@ -348,7 +338,7 @@ class ModelMemory:
     def _earlier_loads_ms(self, name: str, now_s: float) -> float:
         """Time until the load of this network begins, which is the duration of the loads before it."""
         before = itertools.takewhile(lambda one: one.manifest.name != name, self._pending_loads.values())
-        return sum(_remaining_ms(pending_load, now_s) for pending_load in before)
+        return sum(pending_load.remaining_ms(now_s) for pending_load in before)
 
     # Methods that run on other threads
 
@@ -391,7 +381,7 @@ class ModelMemory:
                 self._loader.submit(lambda: _close([resident]))
         self._load_next()
 
-    def _load(self, pending_load: _PendingLoad, evicted: Iterable[Resident]) -> None:
+    def _load(self, pending_load: PendingLoad, evicted: Iterable[Resident]) -> None:
         """Unload victims, load a network and execute it once. Runs on the loader's thread."""
         manifest, name, began_s = pending_load.manifest, pending_load.manifest.name, self._clock.monotonic()
         _close(evicted)  # counts as part of the load, since requests wait for it
@@ -445,8 +435,3 @@ def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
 def _close(residents: Iterable[Resident]) -> None:
     for one in residents:
         one.network.close()
-
-
-def _remaining_ms(pending_load: _PendingLoad, now_s: float) -> float:
-    spent_ms = 0.0 if pending_load.began_s is None else (now_s - pending_load.began_s) * 1e3
-    return max(0.0, pending_load.costs.load_ms - spent_ms)

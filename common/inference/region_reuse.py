@@ -20,12 +20,13 @@ import numpy as np
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NearsightError
 from nearsight.common.folder_lock import locked
+from nearsight.common.inference.graph_partitioning import OptimisedGraph
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.reuse_cost import Costs, choose_cuts, middle_of, typical_changes
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
 from nearsight.common.inference.saved_graphs import SavedGraphs, complete, digest_of, temporary_folder
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
-from nearsight.common.inference.segments import REUSED, OptimisedGraph, Segments
+from nearsight.common.inference.segments import REUSED, Segments
 from nearsight.common.inference.tensors import Tensor, check_inputs
 from nearsight.common.logging import get_logger
 from nearsight.common.video.regions import Rectangle

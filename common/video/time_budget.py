@@ -23,6 +23,10 @@ LOOSEST_DB = 14.0
 _PARTS = ((1, 1), (2, 1), (2, 2))
 """Divisions (rows, columns) of the frame into parts that expire at once. Smaller parts save little: crops
 need margins, and the layers after the convolutions are computed for each part (decision 057)."""
+_WEIGHT, _DECREASE_DIVISOR = 0.2, 8.0
+"""Weight of the newest frame in the mean ratio of measured to expected time; divisor for faster frames."""
+_LEAST_RATIO, _MOST_RATIO = 0.1, 2.0
+"""Limits of the ratio that is recorded for a frame; the upper one is relative to the mean."""
 
 Part = tuple[slice, slice]
 _NOTHING: Part = (slice(0, 0), slice(0, 0))
@@ -54,6 +58,7 @@ class TimeBudget:
         self._ages = np.zeros((grid.rows, grid.columns), np.int64)
         self._parts = [self._divide(*sides) for sides in _PARTS]
         self._parts_ms: list[float] = []
+        self._time_ratio = 1.0
 
     def choose(
         self,
@@ -74,7 +79,7 @@ class TimeBudget:
         strict : ndarray, (R, C)
             Blocks that must not be postponed.
         budget_ms : float
-            Time available for computing them.
+            Time available for computing them, as it will be measured.
         expected_ms : callable
 
         Returns
@@ -82,6 +87,7 @@ class TimeBudget:
         Disjoint rectangles of blocks, as many as fit into the budget. They exceed it if the blocks that must
         not be postponed do.
         """
+        budget_ms /= self._time_ratio
         self._ages = np.where(errors == 0, 0, self._ages_at(match.offset) + 1)
         unmatched = ~match.matched
         required = unmatched & (strict | (errors >= self._grid.limits(self.loosest_db)))
@@ -107,6 +113,12 @@ class TimeBudget:
     def note(self, computed: NDArray[np.bool_] | None = None) -> None:
         """Record that these blocks (R, C) were computed from the newest frame; None: all blocks."""
         self._ages[... if computed is None else computed] = 0
+
+    def note_time(self, measured_ms: float, expected_ms: float) -> None:
+        """Record the measured and the expected time of a frame, to correct later expectations."""
+        mean = self._time_ratio
+        ratio = min(max(measured_ms / max(expected_ms, 1e-3), _LEAST_RATIO), _MOST_RATIO * mean)
+        self._time_ratio += _WEIGHT * (ratio - mean) / (1 if ratio > mean else _DECREASE_DIVISOR)
 
     def _expiring_part(self, budget_ms: float, expected_ms: ExpectedMs) -> Part:
         """The part that must expire now, so that none expires too late, one part per frame; may be empty."""

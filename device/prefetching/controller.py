@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.catalogue.catalogue_sync import CatalogueSync
@@ -51,8 +49,6 @@ from nearsight.device.recognizer_settings import PrefetchSettings
 
 _MOST_NOTES = 64
 _MOST_ABSENT = 1000
-_TOLERANCE = 0.15
-"""Relative change of the inputs of a decision up to which the decision is kept."""
 _GATHER_S = 0.05
 """Time in which arriving models are collected before a snapshot is built [s]."""
 
@@ -114,22 +110,6 @@ class _Note:
     features: Features | None
     prediction: Prediction | None
     seen_by_edge: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Inputs:
-    """Inputs of a decision."""
-
-    current: str
-    following: NextObjects
-    numbers: tuple[float, ...]
-
-    def still_valid(self, now: _Inputs) -> bool:
-        before, after = self.following, now.following
-        if self.current != now.current or before.object_ids != after.object_ids:
-            return False
-        close = np.allclose(before.probabilities, after.probabilities, rtol=_TOLERANCE, atol=0.01)
-        return bool(close and np.allclose(self.numbers, now.numbers, rtol=_TOLERANCE, atol=0.02))
 
 
 class PrefetchController:
@@ -211,7 +191,7 @@ class PrefetchController:
         """The last listing of the catalogue; None before a first change or call of `list_objects`."""
         self._absent: set[str] = set()
         self._current = ""
-        self._inputs: _Inputs | None = None
+        self._inputs: PrefetchFacts | None = None
         self._decision: PrefetchDecision | None = None
         self._decided_s = 0.0
         self._k_max = settings.k_max
@@ -378,13 +358,12 @@ class PrefetchController:
         predicted = self._forecasts.get(self._current)
         # Objects without a model are excluded, as they would only take the place of others.
         following = (predicted.following if predicted else NextObjects.nothing()).without(self._absent)
-        miss_ms, correction, stays = self._profiler.miss_ms, self._profiler.correction, self._profiler.stays
-        inputs = _Inputs(self._current, following, (miss_ms, correction, stays))
-        if self._inputs is not None and self._inputs.still_valid(inputs):
+        miss_ms, stays, correction = self._profiler.miss_ms, self._profiler.stays, self._profiler.correction
+        facts = PrefetchFacts(following, miss_ms, self._current, stays, correction)
+        if self._inputs is not None and self._inputs.is_close_to(facts):
             return
-        self._inputs = inputs
+        self._inputs = facts
         self._k_max = self._most_objects()
-        facts = PrefetchFacts(following, miss_ms, self._current, stays)
         self._decision = PrefetchOptimizer(self._profiler.curves(self._k_max)).decide(facts, self._k_max)
         self._decided_s = self._clock.monotonic()
         self._log.debug("decision", why=self._decision.why)

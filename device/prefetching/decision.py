@@ -25,6 +25,8 @@ from nearsight.common.object_cache.profile import CacheProfile
 
 Choice = tuple[int, int]
 """(k, number of features)."""
+_TOLERANCE = 0.15
+"""Relative change of the inputs of a decision up to which the decision is kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,10 +93,21 @@ class PrefetchFacts:
     stays: float = 0.0
     """Probability that the next photo shows the current object again. 0 as in the dissertation, which counts
     only steps to other objects; with the true value, k is optimal per photo."""
+    correction: float = 1.0
+    """Current times of the machine relative to the measured ones, as contained in the curves."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.stays <= 1:
             raise InvalidArgument(f"the probability of staying must be in [0, 1], got {self.stays}")
+
+    def is_close_to(self, other: PrefetchFacts) -> bool:
+        """Whether the decision is kept if the inputs change to the others."""
+        before, after = self.following, other.following
+        if self.current != other.current or before.object_ids != after.object_ids:
+            return False
+        close = np.allclose(before.probabilities, after.probabilities, rtol=_TOLERANCE, atol=0.01)
+        old, new = (self.miss_ms, self.correction, self.stays), (other.miss_ms, other.correction, other.stays)
+        return bool(close and np.allclose(old, new, rtol=_TOLERANCE, atol=0.02))
 
     def candidates(self, k_max: int) -> tuple[tuple[str, ...], FloatArray]:
         """Objects in the order in which they enter the cache, and P_cached of the first k, from k = 0."""

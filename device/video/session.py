@@ -45,12 +45,6 @@ _CERTAIN = 1.5
 """If one row of a block exceeds the block's allowed difference by this factor, the block has changed."""
 _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
-_WEIGHT = 0.2
-"""Weight of the newest frame in the mean ratio of measured to expected time."""
-_LEAST_RATIO = 0.1
-"""Minimum ratio of measured to expected time that is recorded for a frame."""
-_MOST_RATIO, _DECREASE_DIVISOR = 2.0, 8.0
-"""Maximum ratio of a frame relative to the mean; divisor of the weight of frames that are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +212,6 @@ class VideoSession:
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
             self._budget = TimeBudget(self._grid, settings.expiry, settings.regions)
-        self._time_ratio = 1.0
         self._number = self._since_whole = self._expiries = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
@@ -357,7 +350,7 @@ class VideoSession:
             errors = self._grid.squared_errors(self._window.at.cut(photo), reference, match.offset)
             strict = self._grid.intersecting([self._window.at.in_window(one, shape) for one in attend])
             spent_ms = 1e3 * (self._clock.monotonic() - began_s)
-            left_ms = (self.settings.budget_ms - spent_ms) / self._time_ratio
+            left_ms = self.settings.budget_ms - spent_ms
             computed = self._budget.choose(match, errors, strict, left_ms, self.network.expected_ms)
         elif match.matched.all():
             return _Matched(match, match.matched, [])
@@ -421,13 +414,8 @@ class VideoSession:
         if self._budget is not None:
             self._budget.note(~found.kept if found and not why else None)
             if found and found.differs and why != EXPIRED:
-                expected_ms = max(self.network.expected_ms(found.changed, found.match.offset), 1e-3)
-                ratio = min(max(network_ms / expected_ms, _LEAST_RATIO), _MOST_RATIO * self._time_ratio)
-                self._time_ratio += (
-                    _WEIGHT
-                    * (ratio - self._time_ratio)
-                    / (1 if ratio > self._time_ratio else _DECREASE_DIVISOR)
-                )
+                expected_ms = self.network.expected_ms(found.changed, found.match.offset)
+                self._budget.note_time(network_ms, expected_ms)
         self._since_whole = 0 if why else self._since_whole + 1
         self._number += 1
 

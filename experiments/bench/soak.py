@@ -9,7 +9,6 @@ known.
 from __future__ import annotations
 
 import math
-import os
 import random
 import re
 import signal
@@ -17,11 +16,10 @@ import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +27,13 @@ import psutil
 
 from nearsight.cloud.access import RemoteCatalogue
 from nearsight.common.catalogue.training import NewObject
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.client import Channel
-from nearsight.device.recognition import Recognition
-from nearsight.device.recognizer import Recognizer
-from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
-from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.robustness import MUSEUM
+from nearsight.experiments.bench.soak_application import Application, Tally
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.tiers import CATALOGUE, START_TIMEOUT_S, endpoint_of, start_daemon
+from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
 
 APPLICATIONS, BURST = 3, 40
@@ -53,71 +46,10 @@ _FAULT_SHARE = 0.4
 """Share of the time in which daemons are killed and restarted."""
 _EVENTS, _LONGEST_PAUSE_S = 15, 20.0
 """The pause between two events is a fifteenth of the duration, but at most this."""
-_TIMEOUT_S, _LATE_S = 5.0, 1.0
-"""Deadline of a photo, and maximum delay of its outcome; without times of a stalled process."""
-_PAUSE_S = (0.05, 0.25)
-"""Pause between two photos of an application."""
-_REPORT_PERIOD_S, _LAST_OUTCOMES_S, _STOP_S, _TICK_S = 1.0, 10.0, 15.0, 0.05
+_METER_PERIOD_S, _STOP_S = 1.0, 15.0
 _ERROR = re.compile(r"\[(error|critical)\s*\]|Traceback|Assertion failed")
 
-
 Usage = dict[tuple[str, int], list[tuple[float, ...]]]
-
-
-@dataclass(slots=True)
-class Tally:
-    """Results of one application; times are those of `RunClock`."""
-
-    asked: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    twice: int = 0
-    late_s: list[float] = field(default_factory=list)
-    """Delays after the deadline of the outcomes that were more than `_LATE_S` late."""
-    stalled_s: float = 0.0
-    """Total time in which the process was stalled."""
-    open: dict[int, tuple[str | None, float]] = field(default_factory=dict)
-    """Object in the photo and deadline of each request without an outcome, by number."""
-
-    def begin_request(self, shown: str | None, now_s: float) -> int:
-        """Count a request and return its number."""
-        self.asked += 1
-        self.open[self.asked] = shown, now_s + _TIMEOUT_S
-        return self.asked
-
-    def end_request(self, number: int, outcome: Recognition | NearsightError, now_s: float) -> None:
-        """Count an outcome."""
-        if number not in self.open:
-            self.twice += 1
-            return
-        shown, due_s = self.open.pop(number)
-        if now_s > due_s + _LATE_S:
-            self.late_s.append(round(now_s - due_s, 2))
-        if isinstance(outcome, NearsightError):
-            self.outcomes[outcome.code.name] += 1
-            return
-        self.outcomes["known" if outcome.known else "unknown"] += 1
-        if outcome.object_id is not None and outcome.object_id != shown:
-            self.wrong.append(f"the {outcome.answered_by} answered {outcome.object_id} for {shown}")
-
-
-class RunClock:
-    """Run time of this process: stops while a thread that only sleeps is not scheduled."""
-
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.stalled_s = 0.0
-        self._clock = clock
-        self._due_s = clock.monotonic() + _TICK_S
-
-    def tick(self) -> None:
-        """Must be called after each sleep of `_TICK_S`."""
-        now_s = self._clock.monotonic()
-        self.stalled_s, self._due_s = now_s - self.now_s(), now_s + _TICK_S
-
-    def now_s(self) -> float:
-        """The current run time, also while a sleep is overdue."""
-        now_s = self._clock.monotonic()
-        return now_s - self.stalled_s - max(0.0, now_s - self._due_s)
 
 
 def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, report_step: ReportStep) -> Benchmark:
@@ -163,7 +95,7 @@ class _Soak:
         self._started: Counter[str] = Counter()
         self._listen = dict.fromkeys(("cloud", "edge"), "tcp://127.0.0.1:0")
         self._daemons: dict[str, ManagedProcess] = {}
-        self._applications: dict[str, _Application] = {}
+        self._applications: dict[str, Application] = {}
         self._removed: list[str] = []
         self._usage: Usage = defaultdict(list)
         self._began_s = self._half_s = 0.0
@@ -315,11 +247,9 @@ class _Soak:
     def _start_application(self, name: str) -> None:
         """Start an application."""
         self._started[name] += 1
-        tiers, log = tuple(self._listen[tier] for tier in ("edge", "cloud")), self._folder / f"{name}.log"
-        seed = f"{name} {self._started[name]}"
-        stack = self._stack.enter_context(ExitStack())
-        pipe = stack.enter_context(child(_run_application, tiers, self._photos, seed, log))
-        self._applications[name] = _Application(pipe, stack)
+        tiers = self._listen["edge"], self._listen["cloud"]
+        seed, log = f"{name} {self._started[name]}", self._folder / f"{name}.log"
+        self._applications[name] = Application(self._stack, tiers, self._photos, seed, log)
 
     def _wait_and_check(self, seconds: float) -> None:
         """Wait, and check that no daemon ends."""
@@ -338,17 +268,13 @@ class _Soak:
         over = threading.Event()
 
         def meter() -> None:
-            while not over.wait(_REPORT_PERIOD_S):
-                for name, pid in [
-                    (name, one.pid)
-                    for group in (self._daemons, self._applications)
-                    for name, one in [*group.items()]
-                ]:
+            while not over.wait(_METER_PERIOD_S):
+                for name, one in (self._daemons | self._applications).items():
                     with suppress(psutil.Error):
-                        process = psutil.Process(pid)
+                        process = psutil.Process(one.pid)
                         mib = round(process.memory_info().rss / 2**20, 1)
                         usage = (time.monotonic(), mib, process.num_fds(), process.num_threads())
-                        self._usage[name, pid].append(usage)
+                        self._usage[name, one.pid].append(usage)
 
         thread = threading.Thread(target=meter)
         thread.start()
@@ -393,84 +319,3 @@ def _law(law: str, found: str, held: object) -> dict[str, Any]:
 
 def _in_words(counts: Counter[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
-
-
-class _Application:
-    """Handle of a process with the SDK."""
-
-    def __init__(self, pipe: Connection, stack: ExitStack) -> None:
-        self._pipe = pipe
-        self._stack = stack
-        self._tally = Tally()
-        self.pid: int = answer_of(pipe, START_TIMEOUT_S)
-
-    def send(self, photos: int) -> None:
-        """Send this number of photos at once; 0 ends the application."""
-        self._pipe.send(photos)
-
-    def receive_results(self) -> None:
-        """Receive its latest results."""
-        while self._pipe.poll():
-            self._tally = self._pipe.recv()
-
-    def end(self) -> Tally:
-        """Let it wait for its last outcomes and end; return all its results."""
-        self.send(0)
-        while (results := answer_of(self._pipe, 60.0)) is not None:
-            self._tally = results
-        self._stack.close()
-        return self._tally
-
-    def kill(self) -> Tally:
-        """Kill it with SIGKILL; return its latest results without the requests that had no outcome."""
-        self.receive_results()
-        psutil.Process(self.pid).kill()
-        self._stack.close()
-        self._tally.open.clear()
-        return self._tally
-
-
-def _run_application(
-    parent: Connection, tiers: tuple[str, str], photos: Sequence[tuple[str, str | None]], seed: str, log: Path
-) -> None:
-    """Run an application: one photo after the other, popular ones more often; in a burst, many at once."""
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
-    rng, tally, lock, running = random.Random(seed), Tally(), threading.Lock(), RunClock()
-    weights = [1 / (1 + rank) for rank in range(len(photos))]
-
-    def ended(number: int, outcome: Recognition | NearsightError) -> None:
-        with lock:
-            tally.end_request(number, outcome, running.now_s())
-
-    def send_results() -> None:
-        with lock:
-            tally.stalled_s = round(running.stalled_s, 2)
-            parent.send(tally)
-
-    def tick() -> None:
-        while True:
-            time.sleep(_TICK_S)
-            with lock:
-                running.tick()
-
-    settings = RecognizerSettings(timeout_s=_TIMEOUT_S)
-    threading.Thread(target=tick, daemon=True).start()
-    with Recognizer(*tiers, CATALOGUE, device_id=seed, settings=settings) as recognizer:
-        parent.send("ready")
-        parent.send(os.getpid())
-        sent_s, more = time.monotonic(), 1
-        while more:
-            for path, shown in rng.choices(photos, weights, k=more):
-                with lock:
-                    number = tally.begin_request(shown, running.now_s())
-                recognizer.recognize(path, partial(ended, number))
-            more = parent.recv() if parent.poll(rng.uniform(*_PAUSE_S)) else 1
-            if time.monotonic() > sent_s + _REPORT_PERIOD_S:
-                send_results()
-                sent_s = time.monotonic()
-        until_s = time.monotonic() + _LAST_OUTCOMES_S
-        while tally.open and time.monotonic() < until_s:
-            time.sleep(0.05)
-        send_results()
-    send_results()  # includes the outcomes at the close of the recognizer
-    parent.send(None)

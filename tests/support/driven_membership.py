@@ -45,8 +45,18 @@ class Driven:
         """Let a ping and its retry fail, as of a peer that has left."""
         return self.fail(only_ping(self.fail(ping)))
 
+    def pings_after_a_failed_call(self) -> tuple[Ping, ...]:
+        """Pings that follow when a call of `OTHER` fails, two seconds later."""
+        self.after(2.0)
+        actions = self.membership.call_failed(OTHER, self.now_s)
+        return tuple(action for action in actions if isinstance(action, Ping))
+
     def state(self, node_id: NodeId = OTHER) -> PeerState | None:
         return next((peer.state for peer in self.membership.known() if peer.node_id == node_id), None)
+
+    def endpoints(self) -> dict[str, PeerState]:
+        """Endpoints of the peers in the view, and their states."""
+        return {peer.endpoint: peer.state for peer in self.membership.live()}
 
     def sees(self) -> set[NodeId]:
         return {peer.node_id for peer in self.membership.live()}

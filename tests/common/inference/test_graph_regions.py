@@ -37,11 +37,11 @@ def node(kind: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), **at
 
 
 def weights(name: str, *shape: int) -> TensorProto:
-    return numpy_helper.from_array(RNG.uniform(0.5, 1.5, shape).astype(np.float32), name)
+    return constant(name, RNG.uniform(0.5, 1.5, shape))
 
 
-def whole_numbers(name: str, *values: int) -> TensorProto:
-    return numpy_helper.from_array(np.array(values, np.int64), name)
+def constant(name: str, value: Any, kind: str = "f4") -> TensorProto:
+    return numpy_helper.from_array(np.asarray(value, kind), name)
 
 
 def model_of(
@@ -215,17 +215,11 @@ OTHERS: dict[str, tuple[list[Any], list[TensorProto]]] = {
         [weights(name, CHANNELS) for name in "sbmv"],
     ),
     "a constant per channel": ([node("Mul", ["x", "w"])], [weights("w", CHANNELS, 1, 1)]),
-    "limits": (
-        [node("Clip", ["x", "low", "high"])],
-        [numpy_helper.from_array(np.float32(value), name) for name, value in (("low", 0.2), ("high", 8.5))],
-    ),
+    "limits": ([node("Clip", ["x", "low", "high"])], [constant("low", 0.2), constant("high", 8.5)]),
     "an activation": ([node("Sigmoid", ["x"])], []),
     "softmax over the channels": ([node("Softmax", ["x"], axis=1)], []),
-    "padding": ([node("Pad", ["x", "p"])], [whole_numbers("p", 0, 0, 2, 1, 0, 0, 0, 3)]),
-    "nearest neighbours": (
-        [node("Resize", ["x", "", "f"], mode="nearest")],
-        [numpy_helper.from_array(np.array([1, 1, 2, 3], np.float32), "f")],
-    ),
+    "padding": ([node("Pad", ["x", "p"])], [constant("p", [0, 0, 2, 1, 0, 0, 0, 3], "i8")]),
+    "nearest neighbours": ([node("Resize", ["x", "", "f"], mode="nearest")], [constant("f", [1, 1, 2, 3])]),
     "channels are joined": (
         [node("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), node("Concat", "xa", axis=1)],
         [],
@@ -298,17 +292,14 @@ QUANTISED = {
 @given(data=st.data(), size=sizes)
 def test_operators_on_integers_obey_the_law(kind: str, data: st.DataObject, size: Pair) -> None:
     nodes = [node("QuantizeLinear", "xsz", "q"), *QUANTISED[kind], node("DequantizeLinear", "ysz", "o")]
-    constants = [
-        numpy_helper.from_array(np.array(value, kind), name)
-        for name, value, kind in (("s", 0.04, "f"), ("z", 3, "u1"), ("i", 0, "i1"), ("f", [1, 1, 2, 3], "f"))
-    ]
-    w = numpy_helper.from_array(RNG.integers(-3, 9, (CHANNELS, CHANNELS, 3, 3)).astype("i1"), "w")
-    model = model_of(nodes, [*constants, w], (1, CHANNELS, *size), "o")
+    constants = [constant("s", 0.04), constant("z", 3, "u1"), constant("i", 0, "i1")]
+    w = constant("w", RNG.integers(-3, 9, (CHANNELS, CHANNELS, 3, 3)), "i1")
+    model = model_of(nodes, [*constants, constant("f", [1, 1, 2, 3]), w], (1, CHANNELS, *size), "o")
     check_the_law(Executed(model, size), data, size, tight=False)
 
 
 def test_results_that_differ_on_a_crop_end_the_reuse_if_they_are_quantised() -> None:
-    numbers = [numpy_helper.from_array(np.float32(0.04), "s"), numpy_helper.from_array(np.uint8(3), "z")]
+    numbers = [constant("s", 0.04), constant("z", 3, "u1")]
     for kind, ended in (("ConvTranspose", ("QuantizeLinear",)), ("Relu", ())):
         inputs = ["x", "w"][: 2 if kind == "ConvTranspose" else 1]
         nodes = [node(kind, inputs, "a"), node("QuantizeLinear", "asz")]
@@ -340,17 +331,9 @@ def network_of_many_kinds(size: Pair) -> onnx.ModelProto:
         node("Conv", ["u4", "w2", "b"], ["c5"], pads=[1, 1, 1, 1]),
         node("Concat", ["c5", "u4"], ["y"], axis=1),
     ]
-    scaled = [
-        numpy_helper.from_array((RNG.normal(0, 0.2, shape)).astype(np.float32), name)
-        for name, shape in (
-            ("w1", (32, 4, 3, 3)),
-            ("w2", (32, 32, 3, 3)),
-            ("w3", (32, 1, 3, 3)),
-            ("b", (32,)),
-        )
-    ]
-    factors = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "f")
-    return model_of(nodes, [*scaled, factors], (1, CHANNELS, *size))
+    shapes = {"w1": (32, 4, 3, 3), "w2": (32, 32, 3, 3), "w3": (32, 1, 3, 3), "b": (32,)}
+    scaled = [constant(name, RNG.normal(0, 0.2, shape)) for name, shape in shapes.items()]
+    return model_of(nodes, [*scaled, constant("f", [1, 1, 2, 2])], (1, CHANNELS, *size))
 
 
 @pytest.fixture(scope="module")
@@ -373,11 +356,10 @@ def test_an_optimised_graph_obeys_the_law(optimised: Executed, data: st.DataObje
     check_the_law(optimised, data, (64, 80), tight=False)
 
 
-FLAT = numpy_helper.from_array(np.array([1, -1], np.int64), "shape")
 NO_GEOMETRY: dict[str, tuple[list[Any], list[TensorProto]]] = {
     "GlobalAveragePool": ([node("GlobalAveragePool", ["x"])], []),
     "Flatten": ([node("Flatten", ["x"])], []),
-    "Reshape": ([node("Reshape", ["x", "shape"])], [FLAT]),
+    "Reshape": ([node("Reshape", ["x", "shape"])], [constant("shape", [1, -1], "i8")]),
     "ReduceMean": ([node("ReduceMean", ["x"], axes=[2, 3])], []),
     "InstanceNormalization": (
         [node("InstanceNormalization", ["x", "s", "b"])],
@@ -385,20 +367,17 @@ NO_GEOMETRY: dict[str, tuple[list[Any], list[TensorProto]]] = {
     ),
     "Softmax": ([node("Softmax", ["x"], axis=3)], []),
     "Transpose": ([node("Transpose", ["x"], perm=[0, 1, 3, 2])], []),
-    "Pad": ([node("Pad", ["x", "p"], mode="reflect")], [whole_numbers("p", 0, 0, 1, 1, 0, 0, 1, 1)]),
+    "Pad": ([node("Pad", ["x", "p"], mode="reflect")], [constant("p", [0, 0, 1, 1, 0, 0, 1, 1], "i8")]),
     "Slice": (
         [node("Slice", ["x", "from", "to", "axis"])],
-        [whole_numbers("from", 1), whole_numbers("to", 3), whole_numbers("axis", 2)],
+        [constant("from", [1], "i8"), constant("to", [3], "i8"), constant("axis", [2], "i8")],
     ),
     "Concat": ([node("Concat", ["x", "x"], axis=2)], []),
     "Add": ([node("Add", ["x", "w"])], [weights("w", 1, 1, 12, 12)]),
     "Mul": ([node("GlobalAveragePool", ["x"], ["gate"]), node("Mul", ["x", "gate"])], []),
     "MaxPool": ([node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2])], []),
     "ConvTranspose": ([node("ConvTranspose", ["x", "w"], output_shape=[15, 13])], [weights("w", 4, 4, 3, 3)]),
-    "Resize": (
-        [node("Resize", ["x", "", "f"], mode="linear")],
-        [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "f")],
-    ),
+    "Resize": ([node("Resize", ["x", "", "f"], mode="linear")], [constant("f", [1, 1, 2, 2])]),
     "QuantizeLinear": (
         [node("QuantizeLinear", "xs", axis=2)],
         [weights("s", 12)],
@@ -423,7 +402,7 @@ def regions_of(nodes: Sequence[Any], opset: int = 17, **axes: Pair) -> GraphRegi
 
 
 def test_resize_to_a_fixed_size_ends_the_reuse() -> None:
-    constants = [whole_numbers("sizes", 1, CHANNELS, 24, 24)]
+    constants = [constant("sizes", [1, CHANNELS, 24, 24], "i8")]
     model = model_of([node("Resize", ["x", "", "", "sizes"])], constants, (1, CHANNELS, 12, 12))
     assert read_regions(model, "x", (12, 12)).ended_by == ("Resize",)
 

@@ -41,8 +41,9 @@ def saved(
     outputs: Mapping[str, Sequence[int]],
     constants: Sequence[TensorProto] = (),
     photo: ValueInfoProto = PHOTO,
+    kind: int = TensorProto.FLOAT,
 ) -> Path:
-    """A network for photos; ``channels``: out and in, of weights of 3 x 3 by name."""
+    """A network for photos; ``channels``: out and in, of weights of 3 x 3 by name; ``kind``: of outputs."""
     rng = np.random.default_rng(7)
     weights = [
         numpy_helper.from_array(rng.normal(0, 0.2, (*both, 3, 3)).astype(np.float32), name)
@@ -52,7 +53,7 @@ def saved(
         list(nodes),
         "network",
         [photo],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
         [*weights, *constants],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
@@ -190,10 +191,8 @@ def test_a_network_with_another_output_type_runs_whole_and_gives_the_reason(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     nodes = [conv("photo", "w1", "a"), helper.make_node("Cast", ["a"], ["mask"], to=TensorProto.FLOAT16)]
-    path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, {"mask": (1, 2, SIDE, SIDE)})
-    model = onnx.load(str(path))
-    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
-    onnx.save(model, str(path))
+    outputs = {"mask": (1, 2, SIDE, SIDE)}
+    path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, outputs, kind=TensorProto.FLOAT16)
     partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
     assert "'mask' is float16" in partial.why_whole
     assert "only maps of one image with elements of float32, uint8, int8 can be reused" in partial.why_whole
@@ -379,10 +378,7 @@ def test_maps_may_be_of_bytes_from_the_frame_to_the_output(
         helper.make_node("MaxPool", ["photo"], ["a"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
         helper.make_node("MaxPool", ["a"], ["mask"], kernel_shape=[2, 2]),
     ]
-    path = saved(tmp_path / "n.onnx", nodes, {}, {"mask": (1, 3, 29, 29)}, photo=photo)
-    model = onnx.load(str(path))
-    model.graph.output[0].type.tensor_type.elem_type = kind
-    onnx.save(model, str(path))
+    path = saved(tmp_path / "n.onnx", nodes, {}, {"mask": (1, 3, 29, 29)}, photo=photo, kind=kind)
     assert assert_reuses_as_the_whole_network(runtime, path, (2, 2), exact=True) == "mask"
 
 

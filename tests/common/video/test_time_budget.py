@@ -112,6 +112,14 @@ def test_the_most_different_blocks_are_computed_first() -> None:
     assert not found[4].any()
 
 
+def test_fewer_blocks_are_computed_if_frames_take_longer_than_expected() -> None:
+    budget, psnr_db = TimeBudget(grid(), 10, 4), np.full((5, 6), 15.0)
+    assert chosen(budget, psnr_db, 1.0).all()
+    for _ in range(10):
+        budget.note_time(measured_ms=2.0, expected_ms=1.0)
+    assert not chosen(budget, psnr_db, 1.0).all()
+
+
 def test_a_static_picture_is_renewed_in_parts_within_the_budget_and_only_when_needed() -> None:
     budget = TimeBudget(grid(), 10, 4)
     noisy_db = np.full((5, 6), 35.0)
