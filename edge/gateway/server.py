@@ -18,7 +18,7 @@ import uvicorn
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import parse_listen
-from nearsight.edge.gateway.connections import Connections, HttpConnection
+from nearsight.edge.gateway.connections import Connections, HttpConnection, TlsConnection
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import GatewaySettings
 from nearsight.edge.gateway.streams import Streams
@@ -127,6 +127,8 @@ class GatewayServer:
                 f"the certificate cannot be used: {error.strerror or error}",
                 advice="check tls.cert and tls.key: PEM, the key of this certificate, without a password",
             ) from error
+        if self._uvicorn.config.ssl is not None:
+            self._uvicorn.config.ssl.sslobject_class = TlsConnection
         for library in _LIBRARIES:
             logger = logging.getLogger(library)
             logger.handlers, logger.propagate, logger.level = [_DaemonLogHandler()], False, logging.WARNING
