@@ -256,7 +256,7 @@ class VideoSession:
         RuntimeError
             In a forked process, if the network has several threads.
         """
-        if self.settings.threads > 1:
+        if self.network.threads > 1:
             check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
         self.network.tolerance = self.map_tolerance  # another session may have used the network before

@@ -35,7 +35,7 @@ Frame = NDArray[np.uint8]
 class Mirror(PartialNetwork):
     """A network whose output is its input: reused blocks keep the earlier input."""
 
-    tolerance = 0.0
+    tolerance, threads = 0.0, 1
 
     def __init__(self, shape: tuple[int | None, ...] = (1, 3, SIDE, SIDE), why_whole: str = "") -> None:
         self.input = TensorSpec("photo", "float32", shape)
