@@ -34,7 +34,7 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None) -> Non
             return
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
+        _name(error, path)
         raise
     with replacing(path, mode) as aside:
         aside.write_bytes(content)
@@ -64,5 +64,11 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
         with suppress(OSError):
             aside.unlink()
         if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None
+            _name(error, path)
         raise
+
+
+def _name(error: OSError, path: Path) -> None:
+    """Let an error name only this file, and not the temporary one."""
+    error.filename = str(path)
+    del error.filename2

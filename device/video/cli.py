@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -238,33 +238,34 @@ class _Outputs:
         from nearsight.device.video.heat_map import HeatMap, HeatVideo
 
         self._video = HeatVideo(heat_video, clip.frames_per_s) if heat_video is not None else None
-        self._files = ExitStack()
-        self._files.callback(self._write_map)
-        self._table_path, self._table = table, None
-        if table is not None:
-            lines = self._files.enter_context(table.open("w", newline="", buffering=1))
-            self._table = csv.writer(lines)
-            self._table.writerow(COLUMNS)
-        if self._video is not None:
-            # Closed first: on a full disk it is deleted, which makes space for the other files.
-            self._files.callback(self._video.close)
         self._map_path = heat_map
         self._map = HeatMap(session.settings.block_px, session.size)
+        self._table_path, self._table = table, None
+        with ExitStack() as files:
+            files.callback(self._write_map)
+            if table is not None:
+                files.enter_context(_naming(table))
+                self._table = csv.writer(files.enter_context(table.open("w", newline="", buffering=1)))
+                self._write_line(COLUMNS)
+            if self._video is not None:
+                # Closed first: on a full disk it is deleted, which makes space for the other files.
+                files.callback(self._video.close)
+            self._files = files.pop_all()
 
     def add(self, frame: NDArray[np.uint8], result: VideoResult, row: Mapping[str, Any]) -> None:
         """Write the result of a frame."""
-        if self._table is not None:
-            try:
-                self._table.writerow([row[column] for column in COLUMNS])
-            except OSError as error:
-                error.filename = str(self._table_path)
-                raise
+        self._write_line([row[column] for column in COLUMNS])
         if self._map_path is not None or self._video is not None:
             self._map.add(frame, result)
         if self._video is not None:
             done = f"whole, {result.whole}" if result.whole else f"{percent(result.recomputed)} recomputed"
             text = f"frame {result.number}: {done}, {row['ms']:.1f} ms"
             self._video.add(self._map.frame(frame, result, text))
+
+    def _write_line(self, values: Sequence[object]) -> None:
+        if self._table is not None and self._table_path is not None:
+            with _naming(self._table_path):
+                self._table.writerow(values)
 
     def _write_map(self) -> None:
         import cv2
@@ -275,6 +276,16 @@ class _Outputs:
     def close(self) -> None:
         """Finish all files, even if one of them fails."""
         self._files.close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Add the file's name to errors of writes, which have none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _run(

@@ -144,7 +144,7 @@ class HeatVideo:
 
         Raises
         ------
-        SetupError, OSError
+        SetupError
             If the file cannot be written.
         """
         if self._writer is None:
@@ -154,7 +154,12 @@ class HeatVideo:
 
     def _opened(self, size: Sequence[int]) -> cv2.VideoWriter:
         with ExitStack() as file:
-            self._aside = file.enter_context(replacing(self._path))
+            try:
+                self._aside = file.enter_context(replacing(self._path))
+            except OSError as error:
+                raise SetupError(
+                    f"{self._path} cannot be written: {error.strerror}", advice="choose another folder"
+                ) from error
             codec = cv2.VideoWriter.fourcc(*_CODECS[self._path.suffix.lower()])
             writer = cv2.VideoWriter(str(self._aside), codec, self._frames_per_s, size)
             if not writer.isOpened():

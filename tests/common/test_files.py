@@ -66,3 +66,9 @@ def test_a_file_is_not_replaced_after_an_error(tmp_path: Path) -> None:
         aside.write_bytes(b"new")
         raise ValueError("wrong")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught, replacing(tmp_path / "no folder" / "file"):
+        pass
+    assert str(caught.value).endswith(f"'{tmp_path / 'no folder' / 'file'}'")

@@ -209,3 +209,11 @@ def test_a_table_beside_a_video_that_fills_the_disk_keeps_its_frames(
     assert [int(row["frame"]) for row in rows] == list(range(len(rows)))
     assert all(row["ms"] for row in rows), "the last line is whole, too"
     assert "free some space" in capsys.readouterr().err
+
+
+def test_a_full_disk_of_the_table_is_an_error_that_names_it(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_video(tmp_path / "clip.avi", 2)
+    assert main(["video", str(clip), "--model", str(network), "--csv", "/dev/full"]) == 5
+    assert "error: No space left on device: /dev/full; free some space" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_a_video_can_be_read_again(tmp_path: Path, ending: str) -> None:
 def test_a_video_needs_a_known_ending_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"use a name that ends in \.mp4 or \.avi"):
         HeatVideo(tmp_path / "heat.gif", 10.0)
-    with pytest.raises(FileNotFoundError, match=r"heat\.avi"):
+    with pytest.raises(SetupError, match=r"heat\.avi cannot be written: No such file or directory"):
         HeatVideo(tmp_path / "nowhere" / "heat.avi", 10.0).add(frame_of(90))
 
 
