@@ -382,6 +382,7 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
         ("margin", float("nan")),
         ("size", (0, 5)),
         ("budget_ms", 0.0),
+        ("pixels", "0..7"),
     ],
 )
 def test_invalid_settings_are_named(name: str, value: object) -> None:
