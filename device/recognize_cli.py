@@ -167,6 +167,8 @@ def _drawings(photos: Sequence[Path], draw: Path | None) -> list[Path | None]:
             f"--draw {draw} is one file, but there are {len(photos)} photos",
             advice="give a folder, e.g. --draw drawn/",
         )
+    if draw.is_file():
+        raise InvalidArgument(f"--draw {draw} is a file", advice="give a folder, e.g. --draw drawn/")
     return [draw / f"{number:03d}_{photo.stem}.png" for number, photo in enumerate(photos, start=1)]
 
 

@@ -196,3 +196,13 @@ def test_a_key_without_the_key_of_a_tier_is_refused(
     assert main(["recognize", photo, "--edge", edge.endpoint, "--key", "phone.key_secret"]) == 5
     assert "nothing would be encrypted; give a tier with its key" in capsys.readouterr().err
     assert not edge.contexts
+
+
+def test_drawings_of_several_photos_need_a_folder_before_the_first_is_recognised(
+    edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "drawn"
+    place.touch()
+    assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(place)]) == 2
+    assert f"--draw {place} is a file; give a folder" in capsys.readouterr().err
+    assert not edge.contexts
