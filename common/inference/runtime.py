@@ -149,9 +149,10 @@ class Runtime:
             return Network(name, session, self._library.RunOptions, self._stopper)
         except Exception as error:  # the library's errors have no common base class
             return_freed_memory()
-            raise CorruptStore(
-                f"{name} cannot be loaded: {_first_line(error)}", advice="add a complete ONNX file"
-            ) from error
+            why, advice = _first_line(error), "add a complete ONNX file"
+            if not os.access(path, os.R_OK):
+                why, advice = "its file cannot be read", "check that it exists, and give access to it"
+            raise CorruptStore(f"{name} cannot be loaded: {why}", advice=advice) from error
 
     def close(self) -> None:
         """Stop the thread that enforces time limits."""
