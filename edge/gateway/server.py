@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -15,9 +14,10 @@ from typing import Any
 
 import uvicorn
 
-from nearsight.common.errors import AddressInUse, ConfigurationError
+from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import parse_listen
+from nearsight.common.rpc.sockets import cannot_listen
 from nearsight.edge.gateway.connections import Connections, HttpConnection, TlsConnection
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import GatewaySettings
@@ -189,13 +189,5 @@ def _listen(address: str) -> socket.socket:
         # connections of this one. Without it, the body of a response would follow its headers after 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AddressInUse(
-                f"{address} is in use",
-                advice="stop the program that listens there, or choose another address",
-            ) from error
-        raise ConfigurationError(
-            f"cannot listen on {address}: {error.strerror}",
-            advice="listen on an address of this machine, e.g. 127.0.0.1:8080",
-        ) from error
+        raise cannot_listen(address, error, "127.0.0.1:8080") from error
     return listening
