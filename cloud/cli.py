@@ -126,7 +126,8 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Put a folder of images into a catalogue."""
-    from nearsight.common.catalogue.ingestion import ingest_folder
+    from nearsight.common.catalogue.ingestion import ingest_folder, read_reference_folder
+    from nearsight.common.catalogue.training import check_catalogue_name, unknown_catalogue
 
     started = time.perf_counter()
     settings = _load(config, assignments, database)
@@ -134,6 +135,11 @@ def ingest(
         # After Ctrl-C, a second one ends the process, also while the catalogue is closed.
         stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         place = _Place(database, cloud, key, server_key)
+        if not cloud and not settings.database.exists():  # a mistake must not leave an empty database
+            read_reference_folder(folder)
+            if not catalogue:
+                raise unknown_catalogue("", ())
+            check_catalogue_name(catalogue)
         access = stack.enter_context(_open(settings, place, catalogue, create=True))
         with _Bar() as bar:
             report = ingest_folder(

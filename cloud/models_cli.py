@@ -290,6 +290,8 @@ def models_settings(config: Path | None, folder: Path | None) -> ModelSettings:
 def _repository(settings: ModelSettings) -> ModelRepository:
     from nearsight.common.inference.repository import ModelRepository
 
+    if settings.folder.exists() and not settings.folder.is_dir():
+        raise InvalidArgument(f"{settings.folder} is a file", advice="name a folder of networks")
     return ModelRepository(settings.folder)
 
 
@@ -299,7 +301,8 @@ def _labels(path: Path | None) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise NotFound(f"cannot read the labels in {path}: {error}", advice="check the path") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise NotFound(f"cannot read the labels in {path}: {why}", advice="check the path") from error
     labels = tuple(line.strip() for line in lines if line.strip())
     if not labels:
         raise InvalidArgument(f"there is no label in {path}", advice="write one per line")

@@ -297,7 +297,7 @@ class RemoteNetworks:
         self._stub.remove_model(pb.RemoveModelRequest(), timeout_s=_CALL_S, catalogue=name)
 
     def _send(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> None:
-        done_bytes, pauses = 0, iter(BACK_OFF_S)
+        done_bytes, pauses, reached = 0, iter(BACK_OFF_S), False
         piece: bytes | None = None  # the first call sends no chunk, and asks how much has arrived
         with file.open("rb") as opened:
             while done_bytes < wanted.size_bytes:
@@ -305,13 +305,15 @@ class RemoteNetworks:
                     now_bytes = self._put(wanted, done_bytes, piece)
                     if piece is not None and now_bytes <= done_bytes:
                         raise Unavailable(f"a chunk of {file} does not arrive undamaged", advice="try again")
-                except PeerError:
+                except PeerError as error:
                     pause_s = next(pauses, None)
-                    if pause_s is None:
+                    never_reached = isinstance(error, Unavailable) and not reached
+                    if pause_s is None or never_reached:
                         raise
                     time.sleep(pause_s)
                     piece = None
                     continue
+                reached = True
                 if piece is not None:
                     pauses = iter(BACK_OFF_S)
                 progress(now_bytes - done_bytes)

@@ -241,6 +241,7 @@ _ADVICE = MappingProxyType(
         errno.ENOSPC: _FREE_SPACE,
         errno.EDQUOT: _FREE_SPACE,
         errno.EROFS: "name another location",
+        errno.EISDIR: "name a file, not a folder",
         errno.ENOTDIR: "a part of the path is a file; name another location",
         errno.EACCES: _GIVE_ACCESS,
         errno.EPERM: _GIVE_ACCESS,

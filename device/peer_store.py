@@ -12,11 +12,12 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from nearsight.common.background.futures import then
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.device.callback_thread import Callback, Job, running_loop
 from nearsight.device.forks import check_process
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
+from nearsight.device.peers.store.values import MAX_KEY_BYTES
 
 A = TypeVar("A")
 Watcher = Callback[tuple[Peer, ...]]
@@ -62,7 +63,7 @@ class PeerStore:
         Parameters
         ----------
         key : str
-            Up to 512 bytes in UTF-8, less the catalogue's name.
+            Up to 512 bytes in UTF-8, less 5 and the catalogue's name (percent-encoded).
         value : bytes or str
             Text is stored as UTF-8. At most ``PeerSettings.value_limit_bytes``.
         ttl_s : float, optional
@@ -165,7 +166,13 @@ class PeerStore:
         return then(call, lambda result: result, partial(self._with_own_key, key))
 
     def _with_own_key(self, key: str, error: BaseException) -> BaseException:
-        """The error with the application's key in place of the store's."""
+        """The error with the application's key, and the limit of its length, in place of the store's."""
+        length, limit = len(key.encode(errors="replace")), MAX_KEY_BYTES - len(self._prefix)
+        if isinstance(error, InvalidArgument) and length > limit:
+            return InvalidArgument(
+                f"a key of this catalogue must have 1 to {limit} bytes, got {length}",
+                advice="use a shorter key, for example a hash of it",
+            )
         if isinstance(error, NearsightError):
             error = copy.copy(error)
             error.message = error.message.replace(repr(self._prefix + key), repr(key))

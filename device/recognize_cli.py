@@ -14,7 +14,7 @@ import typer
 
 from nearsight.common.command_line.options import ConfigOption, KeyOption, SetOption
 from nearsight.common.command_line.terminal import print_error, print_json, print_line, progress_bar
-from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
+from nearsight.common.errors import ConfigurationError, InvalidArgument, NearsightError, NotFound
 from nearsight.common.files import write_atomically
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.device.cli import (
@@ -88,6 +88,11 @@ def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
         "recognizer.prefetch.enabled": False,
     }
     settings = device_settings(config, assignments, edge, cloud, catalogue, others)
+    if key is not None and not any(tier.public_key for tier in settings.next_tiers()):
+        raise ConfigurationError(
+            "--key is given, but the public key of no tier: nothing would be encrypted",
+            advice="give a tier with its key, such as --edge tcp://HOST:PORT --edge-key FILE",
+        )
     files = photos_in(photos)
     drawings = _drawings(files, draw)
     outcomes: list[Recognition | NearsightError] = []
@@ -162,6 +167,8 @@ def _drawings(photos: Sequence[Path], draw: Path | None) -> list[Path | None]:
             f"--draw {draw} is one file, but there are {len(photos)} photos",
             advice="give a folder, e.g. --draw drawn/",
         )
+    if draw.is_file():
+        raise InvalidArgument(f"--draw {draw} is a file", advice="give a folder, e.g. --draw drawn/")
     return [draw / f"{number:03d}_{photo.stem}.png" for number, photo in enumerate(photos, start=1)]
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
+from pydantic import Field
+
 from nearsight.common.config.base import NextTier, RpcDaemonSettings
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
@@ -31,7 +33,7 @@ class TierSettings(SettingsGroup):
 class DeviceSettings(RpcDaemonSettings):
     """The device daemon: the SDK with a local endpoint for applications in other languages."""
 
-    catalogue: str = "museum"
+    catalogue: str = Field(default="museum", min_length=1)
     """Catalogue whose objects are recognised."""
     device_id: str = ""
     """Stable identity of this device; the edge learns from its requests. Empty: a new one at each start."""

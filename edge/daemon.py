@@ -24,7 +24,11 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import CloudClient
-from nearsight.edge.device_services import EdgeCatalogueService, PredictionService
+from nearsight.edge.device_services import (
+    EdgeCatalogueService,
+    EdgeNetworkIntakeService,
+    PredictionService,
+)
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.inference.service import EdgeInferenceService
 from nearsight.edge.load import LoadControl
@@ -115,6 +119,7 @@ class EdgeDaemon:
                     self.networks.repository, self.networks.memory, self.networks.takes_photos, clock
                 ),
                 EdgeCatalogueService(self.caches, max_response_bytes=settings.server.max_message_bytes // 2),
+                EdgeNetworkIntakeService(),
                 PredictionService(self.caches, self._load),
                 ExplanationService(self.explanations, self._explained_networks),
                 HealthService("edge", __version__, self.ready, self.details),

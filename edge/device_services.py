@@ -17,7 +17,7 @@ from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.load import LoadControl
 from nearsight.edge.model_supply import ModelsAnswer
-from nearsight.protos import catalogue_pb2, prediction_pb2
+from nearsight.protos import catalogue_pb2, inference_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     CatalogueSummary,
     GetObjectModelsRequest,
@@ -98,6 +98,19 @@ class EdgeCatalogueService(Service):
         raise InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
 
     add_objects = remove_objects = remove_catalogue = refuse
+
+
+class EdgeNetworkIntakeService(Service):
+    """Rejects changes of networks, because an edge has only copies."""
+
+    descriptor: ClassVar[ServiceDescriptor] = inference_pb2.DESCRIPTOR.services_by_name["NetworkIntake"]
+
+    def refuse(self, request: Message, context: CallContext) -> Message:
+        """Reject the call."""
+        del request, context
+        raise InvalidArgument("an edge does not change networks", advice="give the address of the cloud")
+
+    put_model_chunk = add_model = remove_model = refuse
 
 
 class PredictionService(Service):

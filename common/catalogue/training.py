@@ -93,7 +93,7 @@ def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
     advice = (
         f"there are: {', '.join(names[:20])}"
         if names
-        else "there is none yet: choose a name and ingest a folder of images"
+        else "there is none yet; `nearsight cloud ingest FOLDER --catalogue NAME` makes one"
     )
     return NotFound(f"there is no catalogue {name!r}" if name else "no catalogue was named", advice=advice)
 

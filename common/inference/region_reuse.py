@@ -78,6 +78,8 @@ class PartialNetwork:
 
     Attributes
     ----------
+    threads : int
+        Threads of an execution.
     input : TensorSpec
     outputs : tuple of TensorSpec
     stride : tuple of int
@@ -108,6 +110,7 @@ class PartialNetwork:
         settings: ReuseSettings = ReuseSettings(),
     ) -> None:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
+        self.threads = runtime.threads
         self._settings, self._tolerance = settings, 0.0
         self._log = get_logger("models")
         self._plain: Network | None = runtime.load(path, name, pooled=True)

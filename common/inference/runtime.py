@@ -6,6 +6,7 @@ of it. `return_freed_memory` returns it to the system (decision 046), and is cal
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import platform
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import xxhash
@@ -85,7 +87,7 @@ class Runtime:
                 advice="pip install 'nearsight[inference]'",
             ) from error
         self._library: Any = onnxruntime
-        self._threads = threads
+        self.threads = threads
         self._stopper = _Stopper(clock)
 
     @property
@@ -126,7 +128,7 @@ class Runtime:
             If the library cannot load the file as a network.
         """
         options = self._library.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = self._threads
+        options.intra_op_num_threads = options.inter_op_num_threads = self.threads
         options.log_severity_level = _FATAL  # errors are raised; the library would also print them
         options.enable_cpu_mem_arena = options.enable_mem_pattern = pooled
         if pooled:
@@ -142,12 +144,15 @@ class Runtime:
                 options.add_session_config_entry(key, value)
         try:
             session = self._library.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            if self.threads > 1:
+                _WITH_THREADS.add(session)
             return Network(name, session, self._library.RunOptions, self._stopper)
         except Exception as error:  # the library's errors have no common base class
             return_freed_memory()
-            raise CorruptStore(
-                f"{name} cannot be loaded: {_first_line(error)}", advice="add a complete ONNX file"
-            ) from error
+            why, advice = _first_line(error), "add a complete ONNX file"
+            if not os.access(path, os.R_OK):
+                why, advice = "its file cannot be read", "check that it exists, and give access to it"
+            raise CorruptStore(f"{name} cannot be loaded: {why}", advice=advice) from error
 
     def close(self) -> None:
         """Stop the thread that enforces time limits."""
@@ -317,6 +322,21 @@ class _Stopper:
 
     def close(self) -> None:
         self._worker.stop(_STOP_S)
+
+
+_WITH_THREADS = WeakSet[Any]()
+
+
+def _keep_after_fork() -> None:
+    """Never free these sessions in a forked process: the library would wait for threads that are not there.
+
+    The interpreter frees objects at its end, unless a reference is left.
+    """
+    for session in _WITH_THREADS:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+os.register_at_fork(after_in_child=_keep_after_fork)
 
 
 @cache

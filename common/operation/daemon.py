@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from nearsight.common.config.base import DaemonSettings
+from nearsight.common.config.base import DaemonSettings, RpcDaemonSettings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import configure_logging, get_logger
 from nearsight.common.metrics import DaemonMetrics
@@ -76,6 +76,7 @@ def run_daemon(
     """
     from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
 
+    _check_tiers(name, settings)
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon=name)
     pin_threads()  # whole requests run in parallel, not parts of one
     raise_descriptor_limit()
@@ -99,6 +100,16 @@ def run_daemon(
             log.info("stopped")
         finally:
             metrics.stop_http()
+
+
+def _check_tiers(name: str, settings: DaemonSettings) -> None:
+    """Refuse a daemon as its own next tier: it would forward each request to itself, for ever."""
+    for tier in settings.next_tiers() if isinstance(settings, RpcDaemonSettings) else ():
+        if tier.endpoint == settings.endpoint_here():
+            raise ConfigurationError(
+                f"{tier.endpoint} is the address of this {name} itself, and not of its {tier.daemon}",
+                advice=f"give the address of the {tier.daemon}",
+            )
 
 
 def raise_descriptor_limit() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import zmq
 
-from nearsight.common.errors import AddressInUse, ConfigurationError, Unavailable
+from nearsight.common.errors import AddressInUse, ConfigurationError, SetupError, Unavailable
 
 _DESCRIPTORS_OF_A_SOCKET = 16
 """Descriptors of a socket with its monitor and, the first time, of the context and its threads."""
@@ -148,17 +148,25 @@ def listen_on(endpoint: str) -> tuple[sockets.socket, str]:
     try:
         listening, bound = (_listen_on_file if endpoint.startswith("ipc://") else _listen_on_port)(endpoint)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AddressInUse(
-                f"{endpoint} is in use",
-                advice="stop the program that listens there, or choose another address",
-            ) from error
-        raise ConfigurationError(
-            f"cannot listen on {endpoint}: {error.strerror or error}",
-            advice="listen on an address of this machine, e.g. tcp://127.0.0.1:0",
-        ) from error
+        raise cannot_listen(endpoint, error, "tcp://127.0.0.1:0") from error
     listening.setblocking(False)
     return listening, bound
+
+
+def cannot_listen(address: str, error: OSError, example: str) -> SetupError:
+    """The error if the system refuses to let this process listen; ``example`` is a possible address."""
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUse(
+            f"{address} is in use", advice="stop the program that listens there, or choose another address"
+        )
+    if error.errno == errno.EACCES and not address.startswith("ipc://"):
+        return ConfigurationError(
+            f"this user may not listen on {address}", advice="choose a port from 1024 on, or use another user"
+        )
+    return ConfigurationError(
+        f"cannot listen on {address}: {error.strerror or error}",
+        advice=f"listen on an address of this machine, e.g. {example}",
+    )
 
 
 def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:

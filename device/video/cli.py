@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -155,21 +155,23 @@ def video(  # noqa: PLR0917  typer calls it by name
             raise InvalidArgument(f"{place} is {kind}", advice="choose another file")
     if heat_map is not None and heat_map.suffix.lower() != ".png":
         raise InvalidArgument(f"{heat_map} cannot be a heat map", advice="end the name in .png")
-    with closing(_Clip(file, most)) as clip:
+    # The files are finished behind the summary, which is printed even if the disk is full.
+    with closing(_Clip(file, most)) as clip, ExitStack() as files:
         began_s = time.monotonic()
         with VideoSession(model, repository=models, folder=segments, settings=settings) as session:
             prepared_s = time.monotonic() - began_s
-            report, sample = _run(session, clip, _Outputs(session, clip, table, heat_map, heat_video))
+            outputs = files.enter_context(closing(_Outputs(session, clip, table, heat_map, heat_video)))
+            report, sample = _run(session, clip, outputs)
         path, _ = find_network(model, models)
         report |= _compared(session, path, sample, report["ms_per_frame"])
         report |= {"prepared_s": round(prepared_s, 1)}
-    if as_json:
-        print_json(report)
-    else:
-        for line in _summary_lines(report):
-            print_line(line)
-    if clip.is_short:
-        print_error(f"{file} ends after {clip.read} of {clip.declared} frames: it may be damaged")
+        if as_json:
+            print_json(report)
+        else:
+            for line in _summary_lines(report):
+                print_line(line)
+        if clip.is_short:
+            print_error(f"{file} ends after {clip.read} of {clip.declared} frames: it may be damaged")
 
 
 class _Clip:
@@ -235,19 +237,24 @@ class _Outputs:
     ) -> None:
         from nearsight.device.video.heat_map import HeatMap, HeatVideo
 
-        self._files = ExitStack()
-        self._table = None
-        if table is not None:
-            self._table = csv.writer(self._files.enter_context(table.open("w", newline="")))
-            self._table.writerow(COLUMNS)
+        self._video = HeatVideo(heat_video, clip.frames_per_s) if heat_video is not None else None
         self._map_path = heat_map
         self._map = HeatMap(session.settings.block_px, session.size)
-        self._video = HeatVideo(heat_video, clip.frames_per_s) if heat_video else None
+        self._table_path, self._table = table, None
+        with ExitStack() as files:
+            files.callback(self._write_map)
+            if table is not None:
+                files.enter_context(_naming(table))
+                self._table = csv.writer(files.enter_context(table.open("w", newline="", buffering=1)))
+                self._write_line(COLUMNS)
+            if self._video is not None:
+                # Closed first: on a full disk it is deleted, which makes space for the other files.
+                files.callback(self._video.close)
+            self._files = files.pop_all()
 
     def add(self, frame: NDArray[np.uint8], result: VideoResult, row: Mapping[str, Any]) -> None:
         """Write the result of a frame."""
-        if self._table is not None:
-            self._table.writerow([row[column] for column in COLUMNS])
+        self._write_line([row[column] for column in COLUMNS])
         if self._map_path is not None or self._video is not None:
             self._map.add(frame, result)
         if self._video is not None:
@@ -255,15 +262,30 @@ class _Outputs:
             text = f"frame {result.number}: {done}, {row['ms']:.1f} ms"
             self._video.add(self._map.frame(frame, result, text))
 
-    def close(self) -> None:
-        """Finish all files."""
+    def _write_line(self, values: Sequence[object]) -> None:
+        if self._table is not None and self._table_path is not None:
+            with _naming(self._table_path):
+                self._table.writerow(values)
+
+    def _write_map(self) -> None:
         import cv2
 
-        self._files.close()
-        if self._video is not None:
-            self._video.close()
         if self._map_path is not None and self._map.frames:
             write_atomically(self._map_path, cv2.imencode(".png", self._map.picture())[1].tobytes())
+
+    def close(self) -> None:
+        """Finish all files, even if one of them fails."""
+        self._files.close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Add the file's name to errors of writes, which have none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _run(
@@ -273,7 +295,7 @@ def _run(
     times_ms, matched, recomputed, deviations = list[float](), list[float](), list[float](), list[float]()
     why, sample = Counter[str](), list[tuple[Any, Any]]()
     step = max(1, (clip.declared or 30 * _SAMPLE) // _SAMPLE)
-    with progress_bar(clip.path.name, clip.declared) as advance, closing(outputs):
+    with progress_bar(clip.path.name, clip.declared) as advance:
         for frame in clip:
             result = session.run(frame)
             row = _row(session, clip, result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import cv2
@@ -9,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, SetupError
+from nearsight.common.files import replacing
 from nearsight.common.inference.classification import in_colour
 from nearsight.common.video.regions import Rectangle
 from nearsight.device.drawing import write
@@ -123,7 +126,7 @@ class HeatMap:
 
 
 class HeatVideo:
-    """Writes frames to a video file (.mp4 or .avi). Must be closed."""
+    """Writes frames to a video file (.mp4 or .avi), which appears when it is complete. Must be closed."""
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
         if path.suffix.lower() not in _CODECS:
@@ -131,7 +134,10 @@ class HeatVideo:
                 f"{path} has no supported video format", advice="use a name that ends in .mp4 or .avi"
             )
         self._path, self._frames_per_s = path, frames_per_s
+        self._file = ExitStack()
         self._writer: cv2.VideoWriter | None = None
+        self._aside = path
+        self._frames = 0
 
     def add(self, drawn: NDArray[np.uint8]) -> None:
         """Write the next frame. All frames must have the same size.
@@ -142,16 +148,49 @@ class HeatVideo:
             If the file cannot be written.
         """
         if self._writer is None:
-            codec = cv2.VideoWriter.fourcc(*_CODECS[self._path.suffix.lower()])
-            self._writer = cv2.VideoWriter(str(self._path), codec, self._frames_per_s, drawn.shape[1::-1])
-            if not self._writer.isOpened():
-                raise SetupError(f"{self._path} cannot be written", advice="choose another folder, or .avi")
+            self._writer = self._opened(drawn.shape[1::-1])
         self._writer.write(drawn)
+        self._frames += 1
+
+    def _opened(self, size: Sequence[int]) -> cv2.VideoWriter:
+        with ExitStack() as file:
+            try:
+                self._aside = file.enter_context(replacing(self._path))
+            except OSError as error:
+                raise SetupError(
+                    f"{self._path} cannot be written: {error.strerror}", advice="choose another folder"
+                ) from error
+            codec = cv2.VideoWriter.fourcc(*_CODECS[self._path.suffix.lower()])
+            writer = cv2.VideoWriter(str(self._aside), codec, self._frames_per_s, size)
+            if not writer.isOpened():
+                raise SetupError(f"{self._path} cannot be written", advice="choose another folder, or .avi")
+            self._file = file.pop_all()
+        return writer
 
     def close(self) -> None:
-        """Finish the file."""
-        if self._writer is not None:
-            self._writer.release()
+        """Finish the file.
+
+        Raises
+        ------
+        SetupError, OSError
+            If the file is incomplete. It is deleted, and an older file of this name is unchanged.
+        """
+        with self._file:
+            if self._writer is not None:
+                self._writer.release()
+                self._check()
+
+    def _check(self) -> None:
+        """Count the frames: OpenCV reports no failed writes, and writes the number at the very end."""
+        reader = cv2.VideoCapture(str(self._aside))
+        # The number that a file declares is an estimate.
+        is_whole = reader.isOpened() and reader.get(cv2.CAP_PROP_FRAME_COUNT) >= 0.9 * self._frames
+        reader.release()
+        if not is_whole:
+            raise SetupError(
+                f"{self._path} could not be written completely; the disk may be full",
+                advice="free some space, or write to another location, and run the command again",
+            )
 
 
 def _window(result: VideoResult, shape: tuple[int, ...]) -> Rectangle:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, get_args
 
 import cv2
 import numpy as np
@@ -89,6 +89,7 @@ class VideoSettings:
         invalid += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
         invalid += [] if 0 <= self.map_tolerance < math.inf else ["map_tolerance"]
         invalid += [] if 0 <= self.margin <= 1 else ["margin"]
+        invalid += [] if self.pixels in {None, *get_args(Pixels)} else ["pixels"]
         invalid += [] if self.most_deviation > 0 else ["most_deviation"]
         invalid += [] if self.budget_ms is None or (self.budget_ms > 0 and self.composite) else ["budget_ms"]
         invalid += [] if self.size is None or min(self.size) >= 1 else ["size"]
@@ -254,7 +255,7 @@ class VideoSession:
         RuntimeError
             In a forked process, if the network has several threads.
         """
-        if self.settings.threads > 1:
+        if self.network.threads > 1:
             check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
         self.network.tolerance = self.map_tolerance  # another session may have used the network before

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -24,6 +26,24 @@ _CLOSING_S = 5.0
 """Time for a client to read pending data before its connection is closed."""
 
 
+class TlsConnection(ssl.SSLObject):
+    """TLS that lets a client end its side (close_notify) before it has the responses.
+
+    asyncio itself would close the connection, without the responses.
+    """
+
+    client_ended: Callable[[], object] | None = None
+    """Called, perhaps more than once, after the client ended its side."""
+
+    def read(self, len: int = 1024, buffer: Any = None) -> bytes:  # noqa: A002  the name of the base
+        """Read data; asyncio sees an end of the client's side as a pause."""
+        read = super().read(len, buffer)
+        if not read and self.client_ended is not None:
+            self.client_ended()
+            raise ssl.SSLWantReadError
+        return read
+
+
 class HttpConnection(HttpToolsProtocol):
     """A connection that records the time of its last change of state."""
 
@@ -41,6 +61,10 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Start to wait for a request."""
         self.since_s = self.loop.time()
+        tls = transport.get_extra_info("ssl_object")
+        if isinstance(tls, TlsConnection):
+            # Later: data that arrived together with the end is parsed first.
+            tls.client_ended = lambda: self.loop.call_soon(self._end_unless_responding)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -55,12 +79,23 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool; uvicorn says None
-        """Keep the connection for pending responses after the client closed its side; impossible with TLS."""
+        """Keep the connection for pending responses after the client closed its side.
+
+        With TLS this needs close_notify, see `TlsConnection`. An end of TCP always ends TLS.
+        """
+        return self.scheme != "https" and self._is_kept_to_respond()
+
+    def _end_unless_responding(self) -> None:
+        """Process that the client ended its side of TLS."""
+        if self.transport.get_protocol() is not self or not self._is_kept_to_respond():
+            self.transport.close()
+
+    def _is_kept_to_respond(self) -> bool:
+        """Whether responses are pending; the connection then ends behind them."""
         waits = self.in_request and not self.cycle.more_body
-        if not waits or self.scheme == "https":
-            return False
-        self.cycle.keep_alive = False
-        return True
+        if waits:
+            self.cycle.keep_alive = False
+        return waits
 
     def on_message_begin(self) -> None:
         """Start to parse a request."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -15,10 +14,11 @@ from typing import Any
 
 import uvicorn
 
-from nearsight.common.errors import AddressInUse, ConfigurationError
+from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import parse_listen
-from nearsight.edge.gateway.connections import Connections, HttpConnection
+from nearsight.common.rpc.sockets import cannot_listen
+from nearsight.edge.gateway.connections import Connections, HttpConnection, TlsConnection
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import GatewaySettings
 from nearsight.edge.gateway.streams import Streams
@@ -127,6 +127,8 @@ class GatewayServer:
                 f"the certificate cannot be used: {error.strerror or error}",
                 advice="check tls.cert and tls.key: PEM, the key of this certificate, without a password",
             ) from error
+        if self._uvicorn.config.ssl is not None:
+            self._uvicorn.config.ssl.sslobject_class = TlsConnection
         for library in _LIBRARIES:
             logger = logging.getLogger(library)
             logger.handlers, logger.propagate, logger.level = [_DaemonLogHandler()], False, logging.WARNING
@@ -187,13 +189,5 @@ def _listen(address: str) -> socket.socket:
         # connections of this one. Without it, the body of a response would follow its headers after 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AddressInUse(
-                f"{address} is in use",
-                advice="stop the program that listens there, or choose another address",
-            ) from error
-        raise ConfigurationError(
-            f"cannot listen on {address}: {error.strerror}",
-            advice="listen on an address of this machine, e.g. 127.0.0.1:8080",
-        ) from error
+        raise cannot_listen(address, error, "127.0.0.1:8080") from error
     return listening

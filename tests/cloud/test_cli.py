@@ -153,6 +153,14 @@ def test_mistakes_get_one_line_and_an_exit_code(
     assert said in one_line_error(capsys)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["nowhere", "--catalogue", "m"], ["museum"], ["museum", "--catalogue", "a b"]]
+)
+def test_a_mistake_leaves_no_empty_database(folder: Path, database: Path, arguments: list[str]) -> None:
+    assert main(["cloud", "ingest", *arguments]) == 2
+    assert not database.exists()
+
+
 def test_a_damaged_database_is_refused_by_every_command(
     folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

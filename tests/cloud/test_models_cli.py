@@ -49,7 +49,10 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["empty.onnx"], "is empty"),
         (["colours.onnx", "--labels", "two.txt"], "has 3 classes, but there are 2 labels"),
         (["colours.onnx", "--labels", "empty.onnx"], "there is no label in"),
-        (["colours.onnx", "--labels", "none.txt"], "cannot read the labels"),
+        (
+            ["colours.onnx", "--labels", "none.txt"],
+            "cannot read the labels in none.txt: No such file or directory; check",
+        ),
         (["colours.onnx", "--stands-in-for", "birds"], "state an accuracy from 0 to 1"),
         (["colours.onnx", "--pixels", "0..7"], "use one of 0..255"),
         (["colours.onnx", "--name", "a/b"], "'a/b' is not a valid name of a network"),
@@ -70,6 +73,13 @@ def test_invalid_networks_are_refused_and_not_stored(
     error = capsys.readouterr().err
     assert says in error.replace("\n", " ")
     assert not (place / "models").exists()
+
+
+def test_a_file_is_not_a_folder_of_networks(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    adder_network(place / "adder.onnx")
+    for command in (["add", "adder.onnx"], ["list"], ["remove", "adder"]):
+        assert main(["models", *command, "--folder", "adder.onnx"]) == 2
+        assert capsys.readouterr().err == "error: adder.onnx is a file; name a folder of networks\n"
 
 
 def test_a_network_is_profiled(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

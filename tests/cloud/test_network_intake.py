@@ -219,6 +219,16 @@ def test_an_unreachable_cloud_is_reported_after_several_attempts(
         remote.add(file, manifest_of_file(file, "adder"), lambda _: None)
 
 
+def test_a_cloud_that_never_answered_is_asked_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_intake, "BACK_OFF_S", (600.0,))
+    file = adder_network(place / "adder.onnx")
+    with (
+        Channel("tcp://127.0.0.1:9", client_id="test") as channel,
+        pytest.raises(Unavailable, match="no server answers"),
+    ):
+        RemoteNetworks(channel).add(file, manifest_of_file(file, "adder"), lambda _: None)
+
+
 def test_networks_the_cloud_cannot_execute_are_refused_and_deleted(
     place: Path, remote: RemoteNetworks
 ) -> None:

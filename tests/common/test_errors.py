@@ -73,6 +73,11 @@ def test_a_file_where_a_folder_is_expected_is_named() -> None:
     assert str(found).startswith("Not a directory: /lab/rows.csv/cells; a part of the path is a file")
 
 
+def test_a_folder_where_a_file_is_expected_is_named() -> None:
+    found = as_setup_error(IsADirectoryError(errno.EISDIR, "a folder", "/lab/edge.json"))
+    assert str(found) == "Is a directory: /lab/edge.json; name a file, not a folder"
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])
 def test_other_operating_system_errors_are_not_converted(error: OSError) -> None:
     assert as_setup_error(error) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.files import write_atomically
+from nearsight.common.files import replacing, write_atomically
 from support.disks import full_disk
 
 
@@ -50,3 +50,25 @@ def test_a_folder_is_created_but_not_replaced(tmp_path: Path) -> None:
         write_atomically(tmp_path / "new", b"x")
     assert (tmp_path / "new" / "file").read_bytes() == b"x"
     assert [*tmp_path.iterdir()] == [tmp_path / "new"]
+
+
+def test_a_file_that_a_library_writes_has_the_same_suffix_and_appears_at_the_end(tmp_path: Path) -> None:
+    with replacing(tmp_path / "clip.mp4") as aside:
+        assert aside.suffix == ".mp4"
+        aside.write_bytes(b"x")
+        assert not (tmp_path / "clip.mp4").exists()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("clip.mp4", b"x")]
+
+
+def test_a_file_is_not_replaced_after_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(ValueError, match="wrong"), replacing(tmp_path / "file") as aside:
+        aside.write_bytes(b"new")
+        raise ValueError("wrong")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught, replacing(tmp_path / "no folder" / "file"):
+        pass
+    assert str(caught.value).endswith(f"'{tmp_path / 'no folder' / 'file'}'")

@@ -1,5 +1,6 @@
 """The SDK with a real cloud and a real edge that is killed and restarted; and with keys."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,11 +16,13 @@ from nearsight import (
     Recognition,
     Recognizer,
     RecognizerSecurity,
+    RecognizerSettings,
     StatusCode,
     Unauthenticated,
 )
 from nearsight.__main__ import main
 from nearsight.common.config.base import SecuritySettings
+from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
@@ -51,6 +54,23 @@ def edge_process(
 def tiers(recognition: Recognition) -> list[str]:
     assert recognition.object_id == "02"
     return [hop.tier for hop in recognition.hops]
+
+
+def test_an_edge_that_hangs_delays_three_requests_and_is_then_avoided(cloud: str, tmp_path: Path) -> None:
+    # Its connection stays open for a minute: a large frame over a slow network may take as long.
+    calm = BreakerSettings(cooldown_s=LONG_S, longest_cooldown_s=LONG_S)
+    with (
+        edge_process(cloud, tmp_path) as edge,
+        Recognizer(edge.endpoint, cloud, "museum", settings=RecognizerSettings(breaker=calm)) as sdk,
+    ):
+        assert "edge" in tiers(sdk.recognize_blocking(PHOTO, timeout_s=LONG_S))
+        edge.process.send_signal(signal.SIGSTOP)
+        asked: list[list[str]] = []
+        while not asked or "edge" in asked[-1]:
+            answer = sdk.recognize_blocking(PHOTO, timeout_s=2.0)
+            assert answer.object_id == "02"
+            asked.append([attempt.tier for attempt in answer.attempts])
+        assert asked == [["edge", "cloud"]] * 3 + [["cloud"]]
 
 
 def test_requests_are_answered_while_the_edge_is_killed_and_restarted(cloud: str, tmp_path: Path) -> None:

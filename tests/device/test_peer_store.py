@@ -73,6 +73,25 @@ def test_invalid_keys_are_refused(stores: tuple[PeerStore, PeerStore], key: str)
         stores[0].get_blocking(key)
 
 
+def test_a_key_that_is_too_long_is_refused_with_the_limit_of_the_application(
+    stores: tuple[PeerStore, PeerStore],
+) -> None:
+    longest = "\u00e9" * 250 + "k"
+    store = stores[0]
+    store.put(longest, b"v").result(S)
+    assert stores[1].get_blocking(longest) == b"v"
+    calls = (
+        lambda key: store.put(key, b"v").result(S),
+        lambda key: store.append(key, b"v").result(S),
+        lambda key: store.merge(key, {"a": 1}).result(S),
+        lambda key: store.delete(key).result(S),
+        store.get_blocking,
+    )
+    for call in calls:
+        with pytest.raises(InvalidArgument, match=r"must have 1 to 501 bytes, got 502; use a shorter key"):
+            call(longest + "k")
+
+
 def test_programming_errors_are_raised_immediately(stores: tuple[PeerStore, PeerStore]) -> None:
     store = stores[0]
     with pytest.raises(TypeError, match="json"):

@@ -181,3 +181,28 @@ def test_after_an_answer_of_the_cloud_the_edge_explains_its_empty_cache(
     with RpcServer(services, tier="edge", settings=ServerSettings()) as edge:
         assert main(["recognize", photo, "--edge", edge.endpoint]) == 0
     assert capsys.readouterr().out.count(f"why not the edge: {WHY}") == says
+
+
+def test_an_empty_name_of_a_catalogue_is_refused(
+    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recognize", photo, "--edge", edge.endpoint, "--catalogue", ""]) == 5
+    assert "catalogue: string should have at least 1 character" in capsys.readouterr().err
+
+
+def test_a_key_without_the_key_of_a_tier_is_refused(
+    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recognize", photo, "--edge", edge.endpoint, "--key", "phone.key_secret"]) == 5
+    assert "nothing would be encrypted; give a tier with its key" in capsys.readouterr().err
+    assert not edge.contexts
+
+
+def test_drawings_of_several_photos_need_a_folder_before_the_first_is_recognised(
+    edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "drawn"
+    place.touch()
+    assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(place)]) == 2
+    assert f"--draw {place} is a file; give a folder" in capsys.readouterr().err
+    assert not edge.contexts

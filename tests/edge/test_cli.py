@@ -46,3 +46,13 @@ def test_an_invalid_profile_is_refused_with_the_command_that_creates_one(
     assert "version" in shown
     assert "nearsight profile" in shown
     assert main([*command, "--profile", "absent.json"]) == 2
+
+
+def test_an_edge_is_not_its_own_cloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = "tcp://127.0.0.1:7100"
+    assert main(["edge", "--cloud", here, "--listen", here, "--set", "metrics_listen="]) == 5
+    said = f"{here} is the address of this edge itself, and not of its cloud; give the address of the cloud"
+    assert capsys.readouterr().err == f"error: {said}\n"

@@ -5,16 +5,19 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from nearsight.cloud.network_intake import RemoteNetworks
 from nearsight.common.errors import (
     AddressInUse,
     ConfigurationError,
     CorruptStore,
     DeadlineExceeded,
+    InvalidArgument,
     Overloaded,
     Unavailable,
 )
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Channel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, FetchSettings
 from nearsight.protos import health_pb2
@@ -144,3 +147,13 @@ def test_the_object_of_the_first_request_is_counted(edge: EdgeDaemon) -> None:
         device.ask(photo(3))
     cache = cache_of(edge)
     wait_until(lambda: cache.estimator.ranking().seen == 1, what="the first request to count")
+
+
+def test_an_edge_refuses_changes_of_networks_and_names_the_next_step(edge: EdgeDaemon) -> None:
+    with (
+        Channel(edge.endpoint, client_id="test") as channel,
+        pytest.raises(
+            InvalidArgument, match="an edge does not change networks; give the address of the cloud"
+        ),
+    ):
+        RemoteNetworks(channel).remove("birds")

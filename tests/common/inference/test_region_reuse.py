@@ -174,6 +174,24 @@ def test_large_changes_are_recomputed_exactly_despite_a_tolerance(
         np.testing.assert_allclose(found, plain.run({"": frame})["logits"], rtol=1e-4, atol=1e-4)
 
 
+def test_frames_without_a_tolerance_do_not_change_what_frames_with_one_have_learnt(
+    tolerant: PartialNetwork,
+) -> None:
+    segmented = tolerant._segmented
+    assert segmented is not None
+    frame, patch = noise(0), Rectangle(8, 8, 24, 24)
+    tolerant.run(frame)
+    for _ in range(10):  # the patch is recomputed, and nothing differs
+        tolerant.run(frame.copy(), [patch])
+    learnt = [*segmented._differing]
+    assert learnt[0] < 0.2
+    tolerant.tolerance = 0.0
+    for number in range(1, 4):
+        tolerant.run(noise(number), [patch])
+        assert tolerant.explain()[0].done == "regions"
+    assert segmented._differing == learnt
+
+
 def test_nothing_is_compared_where_little_time_follows(tolerant: PartialNetwork) -> None:
     segmented = tolerant._segmented
     assert segmented is not None

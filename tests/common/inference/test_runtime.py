@@ -35,6 +35,11 @@ def test_a_damaged_file_is_refused_with_its_name(
         runtime.load(path, "adder")
 
 
+def test_a_file_that_cannot_be_read_is_not_called_incomplete(runtime: Runtime, tmp_path: Path) -> None:
+    with pytest.raises(CorruptStore, match="adder cannot be loaded: its file cannot be read; check that it"):
+        runtime.load(tmp_path / "adder.onnx", "adder")
+
+
 def test_an_execution_that_hangs_is_stopped_and_the_network_remains_usable(
     runtime: Runtime, tmp_path: Path
 ) -> None:

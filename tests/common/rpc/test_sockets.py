@@ -1,5 +1,6 @@
 """Addresses, and wakers of waiting threads, which close their descriptors."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.sockets import Waker, check_endpoint, is_local, is_tcp_v6
+from nearsight.common.rpc.sockets import Waker, cannot_listen, check_endpoint, is_local, is_tcp_v6
 
 AT_THE_END_OF_A_PROCESS = """
 import atexit
@@ -75,3 +76,15 @@ def test_an_invalid_address_is_refused_with_an_example(endpoint: str) -> None:
 def test_ipv6_addresses_are_recognised() -> None:
     assert is_tcp_v6("tcp://[::1]:7000")
     assert not is_tcp_v6("tcp://127.0.0.1:7000")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("tcp://127.0.0.1:80", "this user may not listen on tcp://127.0.0.1:80; choose a port from 1024 on"),
+        ("ipc:///root/s", "cannot listen on ipc:///root/s: Permission denied; listen on an address"),
+    ],
+)
+def test_an_address_without_permission_gets_the_next_step(address: str, said: str) -> None:
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    assert str(cannot_listen(address, refused, "tcp://127.0.0.1:0")).startswith(said)

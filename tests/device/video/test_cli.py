@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nearsight.__main__ import main
+from support.disks import small_disk
 from support.videos import convolutional_network, frames_with_a_moving_patch, write_video
 
 
@@ -167,3 +168,52 @@ def test_a_folder_or_the_input_is_refused_as_output_before_writing(
         assert main(["video", str(clip), "--model", str(network), option, str(place)]) == 2
         assert "choose another file" in capsys.readouterr().err
     assert clip.read_bytes() == before
+
+
+@pytest.mark.system
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("suffix", [".avi", ".mp4"])
+def test_on_a_full_disk_the_table_and_the_summary_are_whole_and_the_video_is_one_error(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    clip, place = write_video(tmp_path / "clip.avi", 120, 256), tmp_path / "disk"
+    place.mkdir()
+    with small_disk(place):
+        (place / "filled").write_bytes(bytes(900_000))
+        outputs = ["--csv", str(tmp_path / "out.csv"), "--heat-video", str(place / f"heat{suffix}")]
+        assert main(["video", str(clip), "--model", str(network), *outputs]) == 5
+        assert [path.name for path in place.iterdir()] == ["filled"]
+    said = capsys.readouterr()
+    assert "120 frames took" in said.out
+    assert [line for line in said.err.splitlines() if line.startswith("error: ")] == [
+        f"error: {place / f'heat{suffix}'} could not be written completely; the disk may be full; "
+        "free some space, or write to another location, and run the command again"
+    ]
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 121
+
+
+@pytest.mark.system
+@pytest.mark.needs("mounts")
+def test_a_table_beside_a_video_that_fills_the_disk_keeps_its_frames(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip, place = write_video(tmp_path / "clip.avi", 120, 256), tmp_path / "disk"
+    place.mkdir()
+    with small_disk(place):
+        (place / "filled").write_bytes(bytes(900_000))
+        table = place / "out.csv"
+        outputs = ["--csv", str(table), "--heat-video", str(place / "heat.avi")]
+        assert main(["video", str(clip), "--model", str(network), *outputs]) == 5
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert len(rows) > 20
+    assert [int(row["frame"]) for row in rows] == list(range(len(rows)))
+    assert all(row["ms"] for row in rows), "the last line is whole, too"
+    assert "free some space" in capsys.readouterr().err
+
+
+def test_a_full_disk_of_the_table_is_an_error_that_names_it(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_video(tmp_path / "clip.avi", 2)
+    assert main(["video", str(clip), "--model", str(network), "--csv", "/dev/full"]) == 5
+    assert "error: No space left on device: /dev/full; free some space" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument, SetupError
 from nearsight.device.video.heat_map import HeatMap, HeatVideo
 from nearsight.device.video.session import VideoResult
+from support.disks import full_disk
 
 
 def result_of(
@@ -89,5 +90,36 @@ def test_a_video_can_be_read_again(tmp_path: Path, ending: str) -> None:
 def test_a_video_needs_a_known_ending_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"use a name that ends in \.mp4 or \.avi"):
         HeatVideo(tmp_path / "heat.gif", 10.0)
-    with pytest.raises(SetupError, match="cannot be written"):
+    with pytest.raises(SetupError, match=r"heat\.avi cannot be written: No such file or directory"):
         HeatVideo(tmp_path / "nowhere" / "heat.avi", 10.0).add(frame_of(90))
+
+
+def test_a_frame_rate_that_the_format_does_not_have_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    video = HeatVideo(tmp_path / "heat.mp4", 90_000.0)
+    with pytest.raises(SetupError, match=r"choose another folder, or \.avi"):
+        video.add(frame_of(90))
+    video.close()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("suffix", [".avi", ".mp4"])
+def test_a_video_that_does_not_fit_on_the_disk_is_an_error_and_leaves_the_folder_as_it_was(
+    tmp_path: Path, suffix: str
+) -> None:
+    old = tmp_path / f"heat{suffix}"
+    old.write_bytes(b"old")
+    video = HeatVideo(old, 10.0)
+    with full_disk():
+        for value in range(20):
+            video.add(np.random.default_rng(value).integers(0, 255, (240, 320, 3), dtype=np.uint8))
+        with pytest.raises(SetupError, match="the disk may be full; free some space"):
+            video.close()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(old.name, b"old")]
+
+
+def test_a_video_appears_under_its_name_when_it_is_complete(tmp_path: Path) -> None:
+    video = HeatVideo(tmp_path / "heat.avi", 10.0)
+    video.add(frame_of(100))
+    assert not (tmp_path / "heat.avi").exists()
+    video.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["heat.avi"]

@@ -35,7 +35,7 @@ Frame = NDArray[np.uint8]
 class Mirror(PartialNetwork):
     """A network whose output is its input: reused blocks keep the earlier input."""
 
-    tolerance = 0.0
+    tolerance, threads = 0.0, 1
 
     def __init__(self, shape: tuple[int | None, ...] = (1, 3, SIDE, SIDE), why_whole: str = "") -> None:
         self.input = TensorSpec("photo", "float32", shape)
@@ -379,6 +379,7 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
         ("margin", float("nan")),
         ("size", (0, 5)),
         ("budget_ms", 0.0),
+        ("pixels", "0..7"),
     ],
 )
 def test_invalid_settings_are_named(name: str, value: object) -> None:

@@ -4,7 +4,11 @@ import http.client
 import socket
 import ssl
 import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import cv2
@@ -18,8 +22,65 @@ from nearsight.edge.gateway.cli import qr_lines
 from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.tokens import add_token
-from support.gateway import ScriptedEdge
+from nearsight.protos.recognition_pb2 import RecognizeResponse
+from support.gateway import ScriptedEdge, head
+from support.recognition_server import response
 from support.waiting import LONG_S
+
+A = TypeVar("A")
+IMAGE = b"an image"
+
+
+class TlsClient:
+    """A client that can end its side of TLS, and then read."""
+
+    def __init__(self, connection: socket.socket, trust: ssl.SSLContext) -> None:
+        self._connection = connection
+        self._received, self._sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = trust.wrap_bio(self._received, self._sent, server_hostname="127.0.0.1")
+        self._exchange(self._tls.do_handshake)
+
+    def send(self, data: bytes, *, last: bool = False) -> None:
+        """Send data; after the last data, end this side (close_notify) in the same packet."""
+        if data:
+            self._tls.write(data)
+        if last:
+            with pytest.raises(ssl.SSLWantReadError):  # the gateway has not ended its side
+                self._tls.unwrap()
+        self._connection.sendall(self._sent.read())
+
+    def read_all(self) -> bytes:
+        """Read until the gateway ends its side."""
+        received = b""
+        with pytest.raises(ssl.SSLZeroReturnError):
+            while True:
+                received += self._exchange(lambda: self._tls.read(65536))
+        return received
+
+    def _exchange(self, step: Callable[[], A]) -> A:
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                self._connection.sendall(self._sent.read())
+                self._received.write(self._connection.recv(65536))
+
+
+@contextmanager
+def tls_client(folder: Path, edge: ScriptedEdge, version: ssl.TLSVersion) -> Iterator[TlsClient]:
+    tls = TlsSettings(self_signed=True, folder=folder)
+    daemon = GatewayDaemon(
+        GatewaySettings(edge=edge.endpoint, listen="127.0.0.1:0", tls=tls), DaemonMetrics("gateway")
+    )
+    daemon.start()
+    try:
+        address = urlsplit(daemon.endpoint)
+        trust = ssl.create_default_context(cafile=str(folder / "cert.pem"))
+        trust.maximum_version = version
+        with socket.create_connection((address.hostname, address.port or 0), LONG_S) as connection:
+            yield TlsClient(connection, trust)
+    finally:
+        daemon.stop(1.0)
 
 
 def has_ipv6() -> bool:
@@ -60,6 +121,39 @@ def test_a_self_signed_gateway_serves_clients_that_trust_its_certificate(
             connection.close()
     finally:
         daemon.stop(1.0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize("photos", [1, 3])
+def test_a_client_that_ends_its_side_with_its_last_request_receives_its_answers(
+    tmp_path: Path, edge: ScriptedEdge, version: ssl.TLSVersion, photos: int
+) -> None:
+    with tls_client(tmp_path, edge, version) as client:
+        client.send((head(len(IMAGE)) + IMAGE) * photos, last=True)
+        assert client.read_all().count(b"HTTP/1.1 200 ") == photos
+
+
+def test_a_client_that_ends_its_side_while_it_waits_receives_its_answer(
+    tmp_path: Path, edge: ScriptedEdge
+) -> None:
+    answer: Future[RecognizeResponse] = Future()
+    edge.recognition.answer = lambda: answer
+    with tls_client(tmp_path, edge, ssl.TLSVersion.TLSv1_3) as client:
+        client.send(head(len(IMAGE)) + IMAGE)
+        assert edge.recognition.asked.acquire(timeout=LONG_S)
+        client.send(b"", last=True)
+        answer.set_result(response("edge"))
+        assert client.read_all().startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("sent", [b"", head(1000) + b"half"])
+def test_a_client_that_ends_its_side_without_a_whole_request_is_disconnected(
+    tmp_path: Path, edge: ScriptedEdge, sent: bytes
+) -> None:
+    with tls_client(tmp_path, edge, ssl.TLSVersion.TLSv1_3) as client:
+        client.send(sent, last=True)
+        assert client.read_all() == b""
+    assert not edge.recognition.contexts
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
