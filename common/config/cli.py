@@ -41,12 +41,15 @@ def show_config(
     from nearsight.common.config.base import import_settings_classes, load_settings
     from nearsight.common.config.report import settings_in_force
 
-    classes = import_settings_classes(ctx.obj.settings_classes)
-    chosen = [section.value] if section else list(classes)
+    targets = ctx.obj.settings_classes
+    classes = import_settings_classes({section.value: targets[section.value]} if section else targets)
     if assignments and section is None:
         raise ConfigurationError("--set needs the name of a daemon", advice="for example `config show edge`")
     overrides = flag_overrides(assignments)
-    rows = {name: settings_in_force(load_settings(classes[name], name, config, overrides)) for name in chosen}
+    rows = {
+        name: settings_in_force(load_settings(settings, name, config, overrides))
+        for name, settings in classes.items()
+    }
     if as_json:
         print_json(
             {

@@ -15,6 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -197,8 +198,9 @@ class LazyGroup(TyperGroup):
         return result
 
 
+@cache
 def load_command(name: str, command: LazyCommand) -> Any:
-    """Import a command.
+    """Import a command, once per process.
 
     Raises
     ------

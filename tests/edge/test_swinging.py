@@ -18,6 +18,10 @@ OBJECTS = [f"{number:02d}" for number in range(40)]
 MISS_MS = 60.0
 OPTIMIZE_EVERY = 10
 PROFILE = CacheProfile(backend="auto", query_features=800, largest_k=40, lookup_ms=(10.0, 0.2), recall=(0.9,))
+CURVES = PROFILE.curves(len(OBJECTS))
+POPULARITY = np.arange(1, len(OBJECTS) + 1) ** -1.0
+POPULARITY /= POPULARITY.sum()
+UP_TO = np.cumsum(POPULARITY)
 
 
 class Edge:
@@ -33,8 +37,6 @@ class Edge:
             RequestDistribution(OBJECTS, prior=1.0, prior_mass=10.0, half_life_s=3600.0), self.clock
         )
         self.optimizer = Optimizer(CacheSettings(least_gain=0.01))
-        weights = np.arange(1, len(OBJECTS) + 1) ** -1.0
-        self.popularity = weights / weights.sum()
         self.cached: frozenset[str] = frozenset()
         self.miss_ms = MISS_MS
         self.builds = self.filled = 0
@@ -49,11 +51,11 @@ class Edge:
 
     def _request(self) -> float:
         self.clock.advance(1.0)
-        name = OBJECTS[self.rng.choice(len(OBJECTS), p=self.popularity)]
+        name = OBJECTS[np.searchsorted(UP_TO, self.rng.uniform(0, UP_TO[-1]), side="right")]
         spent_ms, hit = 0.0, False
         if self.cached:
             k = len(self.cached)
-            spent_ms += self._noisy(float(PROFILE.curves(k).lookup_ms[k]) * self.slowness)
+            spent_ms += self._noisy(float(CURVES.lookup_ms[k]) * self.slowness)
             self.profiler.observe_lookup(k, spent_ms)
             hit = name in self.cached and self.rng.random() < 0.9
         if not hit:
@@ -85,10 +87,8 @@ class Edge:
 
 def best_ms(slowness: float) -> float:
     """Cost of the best fixed size [ms]."""
-    edge = Edge(0)
-    curves = PROFILE.curves(len(OBJECTS))
-    hits = np.concatenate([[0.0], np.cumsum(edge.popularity)]) * curves.recall
-    return float((curves.lookup_ms * slowness + (1 - hits) * MISS_MS).min())
+    hits = np.concatenate([[0.0], UP_TO]) * CURVES.recall
+    return float((CURVES.lookup_ms * slowness + (1 - hits) * MISS_MS).min())
 
 
 def measured(slowness: float, requests: int = 5000) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
@@ -47,8 +47,12 @@ EXHIBITS = 6
 
 def exhibit(number: int, *, version: int = 1, picture: int | None = None) -> ObjectModel:
     """The model of exhibit ``number``, which shows picture ``number`` unless another is given."""
-    image = picture_jpeg(number if picture is None else picture)
-    return replace(train_object(f"{number:02d}", f"exhibit {number}", [image], RECOGNITION), version=version)
+    return replace(_trained(number, number if picture is None else picture), version=version)
+
+
+@cache
+def _trained(number: int, picture: int) -> ObjectModel:
+    return train_object(f"{number:02d}", f"exhibit {number}", [picture_jpeg(picture)], RECOGNITION)
 
 
 def photo(number: int) -> bytes:
@@ -56,6 +60,7 @@ def photo(number: int) -> bytes:
     return photo_jpeg(number)
 
 
+@lru_cache(maxsize=200)
 def features_of(image: bytes) -> Features:
     """The features that a device extracts."""
     extractor = OrbExtractor(RECOGNITION.fast_threshold)

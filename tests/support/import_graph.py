@@ -1,7 +1,7 @@
 """The imports between our modules, read from the code; includes imports within functions."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def _name(path: Path) -> str:
 
 def _imported(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in _statements(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -42,6 +42,14 @@ def _imported(path: Path) -> set[str]:
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
     ours = (name.removeprefix("nearsight.") for name in names if name.startswith("nearsight."))
     return {name for name in ours if name.split(".")[0] in LAYERS}
+
+
+def _statements(parent: ast.AST) -> Iterator[ast.AST]:
+    """All statements within a node; other than with `ast.walk`, their expressions are not visited."""
+    for node in ast.iter_child_nodes(parent):
+        if not isinstance(node, ast.expr):
+            yield node
+            yield from _statements(node)
 
 
 def _target(name: str, modules: Mapping[str, Path]) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_DESCRIPTORS = Path("/proc/self/fd")
+# Listed twice per test, therefore as plain text: `Path` would take most of the time of a short test.
+_DESCRIPTORS = "/proc/self/fd"
 _OF_LIBRARIES = "/site-packages/"  # for example fonts that a library keeps open
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
 
 
 @dataclass(frozen=True)
@@ -48,23 +50,33 @@ def left_open(before: OpenThings, *, timeout_s: float = 30.0) -> list[str]:
 
 
 def _descriptors() -> frozenset[tuple[str, str]]:
-    if not _DESCRIPTORS.is_dir():
-        return frozenset()
     found = set()
-    for entry in _DESCRIPTORS.iterdir():
+    for number in _listed(_DESCRIPTORS):
         with suppress(FileNotFoundError):  # the descriptor of the listing itself
-            target = str(entry.readlink())
+            target = os.readlink(f"{_DESCRIPTORS}/{number}")
             if _OF_LIBRARIES not in target:
-                found.add((entry.name, target))
+                found.add((number, target))
     return frozenset(found)
 
 
 def _children() -> frozenset[int]:
     found: set[int] = set()
-    for task in _TASKS.glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
-            found.update(map(int, task.read_text().split()))
+    for task in _listed(_TASKS):
+        # A thread may have ended.
+        with (
+            suppress(FileNotFoundError, ProcessLookupError),
+            open(f"{_TASKS}/{task}/children", encoding="ascii") as file,
+        ):
+            found.update(map(int, file.read().split()))
     return frozenset(found)
+
+
+def _listed(folder: str) -> list[str]:
+    """Names in a folder of ``/proc``; none on systems without it."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _command(process: int) -> str:

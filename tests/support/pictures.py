@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -12,6 +13,11 @@ BrokenImages = dict[str, bytes]
 
 def picture(seed: int, *, side: int = 240) -> NDArray[np.uint8]:
     """A distinct picture ``(side, side, 3)`` per seed: smoothed noise with shapes on it."""
+    return _drawn(seed, side).copy()
+
+
+@lru_cache(maxsize=200)
+def _drawn(seed: int, side: int) -> NDArray[np.uint8]:
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (side // 12, side // 12, 3)).astype(np.uint8)
     canvas = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC)
@@ -35,11 +41,13 @@ def jpeg(pixels: NDArray[np.uint8]) -> bytes:
     return cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
 
 
+@lru_cache(maxsize=200)
 def picture_jpeg(seed: int, *, side: int = 240) -> bytes:
     """`picture` as a JPEG file."""
     return jpeg(picture(seed, side=side))
 
 
+@lru_cache(maxsize=200)
 def photo_jpeg(seed: int, *, side: int = 240) -> bytes:
     """The picture of ``seed``, photographed at a slight angle on a grey wall."""
     return photographed(picture(seed, side=side))

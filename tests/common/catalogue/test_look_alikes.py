@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import cv2
@@ -40,7 +41,13 @@ ELSE = picture(7, side=SIDE)
 
 
 def trained(*objects: NewObject) -> list[TrainedObject]:
-    return [*ObjectTrainer(SETTINGS).train(objects).trained]
+    return [_trained(one.object_id, one.images) for one in objects]
+
+
+@cache
+def _trained(name: str, photos: tuple[bytes, ...]) -> TrainedObject:
+    (found,) = ObjectTrainer(SETTINGS).train([NewObject(name, name, photos)]).trained
+    return found
 
 
 def compared(

@@ -112,9 +112,9 @@ def check_the_law(
     found = network.run(painted(after, changed))
     reported = mask_of(differs.shape, *graph.changed([*revealed, changed], offset))
     cells = [int(one / reduction) for one, reduction in zip(offset, graph.reduction, strict=True)]
-    for row, column in zip(*np.nonzero(~reported), strict=True):
-        there = expected[:, :, row + cells[0], column + cells[1]]
-        np.testing.assert_allclose(found[:, :, row, column], there, rtol=1e-5, atol=1e-5)
+    row, column = np.nonzero(~reported)
+    there = expected[:, :, row + cells[0], column + cells[1]]
+    np.testing.assert_allclose(found[:, :, row, column], there, rtol=1e-5, atol=1e-5)
 
 
 def frame_of(size: Pair) -> Frame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 
 from nearsight.common.errors import Unavailable
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.experiments.rig.peer_group import LOOPBACK, GroupPlan, PeerGroup, ask_all
+from nearsight.experiments.rig.peer_group import LOOPBACK, GroupPlan, PeerGroup, PeerHandle, ask_all
 from nearsight.experiments.rig.peer_process import NEARSIGHT, OK
 from support.waiting import wait_until
 
@@ -18,13 +19,29 @@ PEERS = PeerSettings(period_s=0.3, departure_s=0.6, ping_timeout_s=10.0, read_ti
 SPAN = {"first": 0, "last": 20, "value_bytes": 50}
 
 
-@pytest.fixture
-def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerGroup]:
-    monkeypatch.setattr("nearsight.experiments.rig.peer_group.unavailable_reason", lambda: "not here")
+@contextmanager
+def running(folder: Path, nodes: int) -> Iterator[PeerGroup]:
     before = set(psutil.Process().children(recursive=True))
-    with PeerGroup(tmp_path / "group", GroupPlan(3, PEERS)) as group:
+    with PeerGroup(folder / "group", GroupPlan(nodes, PEERS)) as group:
         yield group
     assert set(psutil.Process().children(recursive=True)) <= before, "all processes have ended"
+
+
+@pytest.fixture(autouse=True)
+def _no_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearsight.experiments.rig.peer_group.unavailable_reason", lambda: "not here")
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[PeerGroup]:
+    with running(tmp_path, 3) as group:
+        yield group
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[PeerHandle]:
+    with running(tmp_path, 1) as group:
+        yield group.nodes[0]
 
 
 def failed(group: PeerGroup, command: dict[str, object]) -> list[object]:
@@ -62,8 +79,7 @@ def test_nodes_on_loopback_share_values_and_counters_and_notice_the_death_of_a_n
         victim.ask({"do": "counters"})
 
 
-def test_a_command_that_fails_is_an_error_and_does_not_end_the_process(group: PeerGroup) -> None:
-    node = group.nodes[0]
+def test_a_command_that_fails_is_an_error_and_does_not_end_the_process(node: PeerHandle) -> None:
     with pytest.raises(Unavailable, match="no command 'dance'"):
         node.ask({"do": "dance"})
     with pytest.raises(Unavailable, match="no Kademlia node"):

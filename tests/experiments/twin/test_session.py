@@ -159,21 +159,21 @@ def test_the_cache_of_an_edge_is_settled_at_the_start_also_with_slow_builds() ->
 
 
 @pytest.fixture(scope="module")
-def ten_visitors() -> TwinSession:
-    return crowd(Following(10, 30.0, 0.05))
+def six_visitors() -> TwinSession:
+    return crowd(Following(6, 30.0, 0.05))
 
 
 @pytest.fixture(scope="module")
-def outcomes(ten_visitors: TwinSession) -> Mapping[str, TwinOutcome]:
+def outcomes(six_visitors: TwinSession) -> Mapping[str, TwinOutcome]:
     """By configuration."""
-    return {name: ten_visitors.play(name, tiers) for name, tiers in CONFIGURATIONS.items()}
+    return {name: six_visitors.play(name, tiers) for name, tiers in CONFIGURATIONS.items()}
 
 
 def test_every_request_has_one_outcome_and_a_row_as_in_a_replay(
-    ten_visitors: TwinSession, outcomes: Mapping[str, TwinOutcome], tmp_path: Path
+    six_visitors: TwinSession, outcomes: Mapping[str, TwinOutcome], tmp_path: Path
 ) -> None:
     for rows in (outcome.rows for outcome in outcomes.values()):
-        assert len(rows) == sum(len(visitor.plan) for visitor in ten_visitors.visitors)
+        assert len(rows) == sum(len(visitor.plan) for visitor in six_visitors.visitors)
         assert not accounting_errors(rows)
         write_rows(tmp_path / "rows.csv", rows)
         assert len(read_request_rows(tmp_path / "rows.csv")) == len(rows)
