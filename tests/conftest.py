@@ -1,7 +1,6 @@
 """Put ``tests/`` on the import path for ``support``; reset logs and detect leaks after each test.
 
-Hypothesis has no deadline per example, because a busy machine may be slow. `--hypothesis-profile=thorough`
-tries 20 times as many examples of each law that does not set their number.
+Hypothesis has no deadline per example, because a busy machine may be slow.
 """
 
 import gc
@@ -18,7 +17,6 @@ from typing import TextIO
 import pytest
 import zmq
 from hypothesis import HealthCheck, settings
-from hypothesis.internal import entropy
 
 from nearsight.common import logging as nearsight_logging
 from nearsight.common.logging import configure_logging
@@ -29,13 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from support.leaks import left_open, open_things
 from support.needs import SYSTEM_NEEDS, require
 
-settings.register_profile(
-    "nearsight", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
-)
-settings.register_profile("thorough", settings.get_profile("nearsight"), max_examples=1000)
+settings.register_profile("nearsight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nearsight")
-# Hypothesis would seed NumPy's global generator for each example, which takes 0.1 ms. Nothing here uses it.
-entropy.NP_RANDOM = object()  # type: ignore[assignment]
 
 _ROOT = Path(__file__).resolve().parent
 _SHARES = pytest.StashKey[bool]()
