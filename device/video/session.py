@@ -45,6 +45,8 @@ _CERTAIN = 1.5
 """If one row of a block exceeds the block's allowed difference by this factor, the block has changed."""
 _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
+_FEW_REGIONS = 2
+"""Maximum number of rectangles for faster networks; each takes about 0.1 ms beside its execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class VideoSession:
         self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, stride, backs_off=True)
         self._shifts.searches = model.whole_ms >= _SEARCHED_FROM_MS
         margin = settings.margin if self._shifts.searches else 0.0
+        self._regions = settings.regions if self._shifts.searches else min(settings.regions, _FEW_REGIONS)
         self._window = MovingWindow(self._grid, stride, margin, model.whole_ms)
         self._no_blocks = np.zeros((self._grid.rows, self._grid.columns), np.bool_)
         self._no_blocks.flags.writeable = False
@@ -211,7 +214,7 @@ class VideoSession:
         self._guard = DriftGuard(settings.most_deviation)
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
-            self._budget = TimeBudget(self._grid, settings.expiry, settings.regions)
+            self._budget = TimeBudget(self._grid, settings.expiry, self._regions)
         self._number = self._since_whole = self._expiries = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
@@ -357,7 +360,7 @@ class VideoSession:
         elif self.network.why_whole:
             computed = (Rectangle(0, 0, self._grid.rows, self._grid.columns),)
         else:
-            computed = covering(~match.matched, self.settings.regions)
+            computed = covering(~match.matched, self._regions)
         kept, changed = np.ones_like(match.matched), list[Rectangle]()
         for blocks in computed:
             kept[blocks.top : blocks.bottom, blocks.left : blocks.right] = False
