@@ -59,8 +59,9 @@ class DriftGuard:
             if before_db >= _MOST_DB:
                 self._pause = _PAUSE_FRAMES
             self.adjustment_db = min(before_db + _STEP_DB, _MOST_DB)
-        elif deviation < self._most / 2:
-            self.adjustment_db = max(before_db - _STEP_DB, _LEAST_DB)
+        elif deviation < self._most / 2:  # 6 dB at most double the differences
+            steps = 2 if deviation < self._most / 4 else 1
+            self.adjustment_db = max(before_db - steps * _STEP_DB, _LEAST_DB)
         self.settled = self.adjustment_db == before_db
 
     def pauses(self) -> bool:
