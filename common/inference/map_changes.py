@@ -15,6 +15,8 @@ compared at each layer; here blocks of cells are compared at the ends of segment
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +24,8 @@ from nearsight.common.inference.segments import Layout
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle, covering
 
-_CHANNELS = 64
-"""Approximate number of channels that are compared."""
+_CHANNELS, _LEAST_CHANNELS = 64, 16
+"""Approximate number of channels that are compared if each cell is a block of its own, and at least."""
 _BLOCKS = 14
 """Approximate number of blocks along the shorter side of a map."""
 _SAMPLED = 8
@@ -44,7 +46,7 @@ def variance_of(cells: Tensor, layout: Layout) -> float:
     layout : Layout
     """
     rows, columns = (max(1, side // _SAMPLED) for side in layout.size)
-    sample = _channels_last(cells, layout)[:, ::rows, ::columns]
+    sample = _sampled(cells, layout)[:, ::rows, ::columns]
     return float(sample.var((1, 2)).mean())
 
 
@@ -68,23 +70,45 @@ def changed_cells(
     -------
     Disjoint rectangles, in cells of the map; empty if nothing changed.
     """
-    difference = _channels_last(computed, layout) - _channels_last(cached, layout)
+    side = _side_of_blocks(layout)
+    difference = _sampled(computed, layout) - _sampled(cached, layout)
     difference *= difference
-    squares = np.add.reduce(difference, axis=0).dot(np.ones(difference.shape[3], np.float32))
-    squares /= difference.shape[0] * difference.shape[3]
-    side = max(1, min(layout.size) // _BLOCKS)
-    if side > 1:
-        squares = _means_of_blocks(squares, side)
-    mask = ~(squares <= threshold)  # NaN counts as changed
+    groups, rows, columns, width = difference.shape
+    lines = np.add.reduce(difference, axis=0).reshape(rows, columns * width)
+    tops, lefts, values = _grid(rows, columns, side, width)
+    sums = np.add.reduceat(np.add.reduceat(lines, lefts, axis=1), tops, axis=0)  # in the faster order
+    mask = ~(sums <= threshold * groups * values)  # NaN counts as changed
     if np.count_nonzero(mask) > _MOST * mask.size:
         return (origin,)
     cells = (Rectangle(*(side * edge for edge in blocks)) for blocks in covering(mask, _RECTANGLES))
     return tuple(one.moved(origin.top, origin.left).intersection(origin) for one in cells)
 
 
-def _channels_last(cells: Tensor, layout: Layout) -> NDArray[np.float32]:
-    """(blocks, rows, columns, channels per block) in float32, with a sample of the channels."""
-    step = max(1, layout.shape[3 if layout.rows_axis == 1 else 1] // _CHANNELS)
+@lru_cache(maxsize=1024)
+def _grid(
+    rows: int, columns: int, side: int, width: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
+    """Blocks of cells with ``width`` values each: first rows, first values in a row, and numbers of values.
+
+    Blocks at the last row and column may be smaller.
+    """
+    tops, lefts = (np.arange(0, cells, side) for cells in (rows, columns))
+    values = np.outer(np.minimum(rows - tops, side), np.minimum(columns - lefts, side) * width)
+    return tops, lefts * width, values.astype(np.float32)
+
+
+def _side_of_blocks(layout: Layout) -> int:
+    """Number of rows and of columns of the blocks that are compared."""
+    return max(1, min(layout.size) // _BLOCKS)
+
+
+def _sampled(cells: Tensor, layout: Layout) -> NDArray[np.float32]:
+    """(groups, rows, columns, channels per group) in float32: the cells with a sample of the channels.
+
+    The larger the blocks of cells, the fewer channels suffice for their mean.
+    """
+    wanted = max(_LEAST_CHANNELS, _CHANNELS // _side_of_blocks(layout))
+    step = max(1, layout.shape[3 if layout.rows_axis == 1 else 1] // wanted)
     if layout.block:
         sample = cells[::step]
     elif layout.rows_axis == 1:
@@ -92,15 +116,3 @@ def _channels_last(cells: Tensor, layout: Layout) -> NDArray[np.float32]:
     else:
         sample = cells[0, ::step, :, :, np.newaxis]
     return sample.astype(np.float32, copy=False)
-
-
-def _means_of_blocks(values: NDArray[np.float32], side: int) -> NDArray[np.float32]:
-    """Means over blocks of cells; those at the last row and column may be smaller."""
-    means = values
-    for axis in (0, 1):
-        starts = np.arange(0, values.shape[axis], side)
-        means = np.add.reduceat(means, starts, axis)
-        means /= side
-        if rest := values.shape[axis] % side:
-            np.moveaxis(means, axis, 0)[-1] *= side / rest
-    return means

@@ -77,7 +77,7 @@ class Costs(NamedTuple):
 
 
 def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> list[float]:
-    """Median CPU time of this thread for each function; CPU time depends little on other processes.
+    """Least CPU time of this thread for each function; other processes delay it by using the same caches.
 
     The functions are called in turn, so that the processor's caches are in the same state as during a frame.
     The first round is a warm-up and is not counted.
@@ -89,7 +89,7 @@ def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -
             run()
             if turn:
                 times.append((time.thread_time() - began_s) * 1e3)
-    return [median(times) for times in taken]
+    return [min(times) for times in taken]
 
 
 def sample_crops(segment: LoadedSegment) -> list[Crop]:

@@ -41,7 +41,7 @@ from nearsight.common.inference.segment_execution import (
 )
 from nearsight.common.inference.segments import TAIL, Segments
 from nearsight.common.inference.tensors import Tensor
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import Rectangle, without_contained
 
 UNMOVED = (0, 0)
 """Offset between frames of a camera at rest."""
@@ -49,8 +49,8 @@ _MOST_CHANGED = 0.9
 """If more than this share of a map changed, all segments after it run whole."""
 _WEIGHT, _DECAY = 0.2, 0.98
 """Weight of the newest measurement in a running mean; factor by which that mean decays per frame."""
-_COMPARED_MS = 2.0
-"""Recomputed cells are compared only if this much time follows the segment. Comparing takes about 0.03 ms."""
+_COMPARED_MS = 5.0
+"""Recomputed cells are compared only if this much time follows the segment. Comparing a crop takes 0.1 ms."""
 _SHORT_TAIL_BYTES = 8_000_000
 """Limit for a second copy of the tail's weights. Up to it a whole frame is one call, tail included."""
 
@@ -88,6 +88,17 @@ class _Action(NamedTuple):
 
 
 _WHOLE, _KEPT = _Action(None, math.inf), _Action((), 0.0)
+
+
+class _Times(NamedTuple):
+    """Time of executions, and their time when the costs were measured [ms]."""
+
+    spent_ms: float
+    cost_ms: float
+
+    def followed_by(self, latest: _Times) -> _Times:
+        """Decaying sum over frames."""
+        return _Times(*(before * (1 - _WEIGHT) + now for before, now in zip(self, latest, strict=True)))
 
 
 class SegmentedNetwork:
@@ -155,6 +166,8 @@ class SegmentedNetwork:
         """Number of segments whose maps the last frames could have used."""
         self._handling_ms = HANDLING_MS
         """Time per segment, in partial executions, beyond that of the crops [ms]; a decaying mean."""
+        self._whole = _Times(self.whole_ms, self.whole_ms)
+        """Whole executions, of segments or more, of recent frames; a decaying sum."""
         self._answer: dict[str, Tensor] = {}
         self._answer_kept = False
         self._last_actions: list[_Action] = []
@@ -182,10 +195,21 @@ class SegmentedNetwork:
         before, began_s = self._answer, time.thread_time()
         answer = self.execute(actions, offset, changed)
         if in_part and answer is not before:
-            spent_ms = 1e3 * (time.thread_time() - began_s)
-            excess_ms = spent_ms - self._sum_ms(self._last_actions[: len(actions)])
+            spent_ms = 1e3 * (time.thread_time() - began_s) - self._whole_now.spent_ms
+            crops = [one for one in self._last_actions[: len(actions)] if one.crops is not None]
+            excess_ms = spent_ms / self._slowdown - sum(one.expected_ms for one in crops)
             self._handling_ms += _WEIGHT * (excess_ms / len(actions) - self._handling_ms)
+            self._last_plan = None
         return answer
+
+    @property
+    def _slowdown(self) -> float:
+        """Time of whole executions now, relative to that when the costs were measured.
+
+        Other processes delay crops and whole executions alike, and do not make reuse less useful.
+        """
+        spent_ms, cost_ms = self._whole
+        return spent_ms / cost_ms if 0.0 < cost_ms < math.inf else 1.0
 
     @property
     def whole_ms(self) -> float:
@@ -267,7 +291,7 @@ class SegmentedNetwork:
         reached = segment.changed(found, offset)
         crops = []
         for number, target in enumerate(segment.targets):
-            changed = found[target.name] = _without_contained([one for to, one in reached if to == number])
+            changed = found[target.name] = without_contained([one for to, one in reached if to == number])
             crops += [segment.crop(number, one) for one in changed]
         crops = merged(crops, segment, cost, self._regions)
         expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
@@ -288,9 +312,16 @@ class SegmentedNetwork:
         changed than the plan could know. If none is left that the others read, the outputs are the last ones.
         """
         self._last_actions = [*actions, *[_WHOLE] * (len(self.loaded) - len(actions))]
+        self._whole_now = _Times(0.0, 0.0)
         if self._run_segments(len(actions), offset, changed):
-            return self._run_rest(len(actions))
+            self._run_rest(len(actions))
+        self._whole = self._whole.followed_by(self._whole_now)
         return self._answer
+
+    def _note_whole(self, began_s: float, cost_ms: float) -> None:
+        """Record a whole execution with this measured cost."""
+        spent_ms = 1e3 * (time.thread_time() - began_s)
+        self._whole_now = _Times(self._whole_now.spent_ms + spent_ms, self._whole_now.cost_ms + cost_ms)
 
     def _run_segments(self, count: int, offset: tuple[int, int], changed: Sequence[Rectangle] | None) -> bool:
         """Execute the first segments; returns False if all maps that the others read are unchanged."""
@@ -303,7 +334,10 @@ class SegmentedNetwork:
                 action = self._choose_action(segment, self.costs.segments[number], found, offset)
                 self._last_actions[number] = action
             if action.crops is None:
+                began_s = time.thread_time()
                 segment.run_whole()
+                if self.costs is not None:
+                    self._note_whole(began_s, self.costs.segments[number].whole_ms)
                 if self._compares(number):
                     for target in segment.targets:
                         if changed is None or not target.variance:
@@ -335,8 +369,9 @@ class SegmentedNetwork:
             self._differing[number] += _WEIGHT * (differing / recomputed - self._differing[number])
         return changed
 
-    def _run_rest(self, start: int) -> dict[str, Tensor]:
-        """Execute everything from segment number ``start`` on, and return the outputs."""
+    def _run_rest(self, start: int) -> None:
+        """Execute everything from segment number ``start`` on."""
+        began_s = time.thread_time()
         if not start and self._uncut is not None:
             self._answer = self._uncut.run_checked({self.source.name: self.source.stored})
         else:
@@ -344,9 +379,10 @@ class SegmentedNetwork:
                 self.rests[start].run_whole()
             self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
         self._valid_segments, self._answer_kept = start, False
+        if self.costs is not None:
+            self._note_whole(began_s, self.costs.rests_ms[start] + self.costs.tail_ms)
         for tensor in self._answer.values():
             tensor.setflags(write=False)
-        return self._answer
 
     def unchanged(self) -> dict[str, Tensor]:
         """Outputs of a frame without changes: those of the last frame. Empty before the first one."""
@@ -424,22 +460,3 @@ def _maps_read_later(segments: Segments) -> list[frozenset[str]]:
         found.append(read)
         read |= frozenset(segment.sources)
     return found[::-1]
-
-
-def _without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
-    """Remove rectangles that are contained in others."""
-    if len(regions) < 2:
-        return list(regions)
-    found: list[Rectangle] = []
-    for region in sorted(set(regions), key=_negative_area):
-        top, left, bottom, right = region
-        for up, before, down, behind in found:
-            if up <= top and before <= left and bottom <= down and right <= behind:
-                break
-        else:
-            found.append(region)
-    return found
-
-
-def _negative_area(one: Rectangle) -> int:
-    return -(one.bottom - one.top) * (one.right - one.left)

@@ -127,6 +127,21 @@ def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
     return tuple(sorted(boxes + ends))
 
 
+def without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
+    """Remove rectangles that are contained in others."""
+    if len(regions) < 2:
+        return list(regions)
+    found: list[Rectangle] = []
+    for region in sorted(set(regions), key=_negative_area):
+        top, left, bottom, right = region
+        for up, before, down, behind in found:
+            if up <= top and before <= left and bottom <= down and right <= behind:
+                break
+        else:
+            found.append(region)
+    return found
+
+
 class _Grid:
     """A mask as integers: cell (r, c) is bit c of `rows[r]`, and bit r of `columns[c]`."""
 
@@ -234,3 +249,7 @@ def _around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
         Rectangle(hole.top, hole.right, hole.bottom, box.right),
         box._replace(top=hole.bottom),
     ]
+
+
+def _negative_area(one: Rectangle) -> int:
+    return -(one.bottom - one.top) * (one.right - one.left)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InternalError, InvalidArgument
-from nearsight.common.inference import region_reuse
+from nearsight.common.inference import region_reuse, segmented_network
 from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
-from nearsight.common.inference.reuse_cost import Costs
+from nearsight.common.inference.reuse_cost import Costs, SegmentCost
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.regions import Rectangle
 from support.networks import ALWAYS
@@ -202,6 +203,43 @@ def test_nothing_is_compared_where_little_time_follows(tolerant: PartialNetwork)
     changed = frame.copy()
     changed[:, :, 8:24, 8:24] += 0.01
     assert tolerant.run(changed, [patch])["logits"] is not answer
+
+
+@pytest.mark.parametrize(("slower", "reuses"), [("everything", True), ("crops", False)])
+def test_reuse_ends_if_crops_become_slower_but_not_if_everything_does(
+    runtime: Runtime, path: Path, slower: str, reuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
+    segmented = network._segmented
+    assert segmented is not None
+    count, now_ms = len(segmented.loaded), [0.0]
+    rests_ms = tuple(10.0 * (count - number) for number in range(count + 1))
+    segmented.costs = Costs((SegmentCost(10.0, 1.0, 10.0),) * count, rests_ms, 10.0)
+    segmented.reset()
+
+    def taking(run: Callable[..., Any], ms: float) -> Callable[..., Any]:
+        def timed(*given: Any) -> Any:
+            now_ms[0] += ms
+            return run(*given)
+
+        return timed
+
+    factor = 6.0 if slower == "everything" else 1.0
+    for one, rest, rest_ms in zip(segmented.loaded, segmented.rests, rests_ms[:-1], strict=True):
+        monkeypatch.setattr(one, "run_whole", taking(one.run_whole, factor * 10.0))
+        monkeypatch.setattr(one, "run_crop", taking(one.run_crop, 6.0 * 2.0))
+        monkeypatch.setattr(rest, "run_whole", taking(rest.run_whole, factor * rest_ms))
+    monkeypatch.setattr(segmented, "run_tail", taking(segmented.run_tail, factor * 10.0))
+    clock = SimpleNamespace(thread_time=lambda: now_ms[0] / 1e3)
+    monkeypatch.setattr(segmented_network, "time", clock)
+    monkeypatch.setattr(segmented, "_uncut", None)
+    frame, patch = noise(0), Rectangle(0, 0, 8, 8)
+    for _ in range(12):
+        network.run(frame.copy())
+        network.run(frame.copy(), [patch])
+    assert network.would_reuse([patch]) is reuses
+    monkeypatch.undo()
+    network.close()
 
 
 def test_the_largest_reusable_change_depends_on_the_required_saving(
