@@ -24,8 +24,8 @@ from nearsight.common.inference.segments import Layout
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle, covering
 
-_CHANNELS, _LEAST_CHANNELS = 64, 16
-"""Approximate number of channels that are compared if each cell is a block of its own, and at least."""
+_CHANNELS, _FEWER_CHANNELS = 64, 32
+"""Approximate number of channels that are compared; the smaller number if blocks have several cells."""
 _BLOCKS = 14
 """Approximate number of blocks along the shorter side of a map."""
 _SAMPLED = 8
@@ -103,11 +103,8 @@ def _side_of_blocks(layout: Layout) -> int:
 
 
 def _sampled(cells: Tensor, layout: Layout) -> NDArray[np.float32]:
-    """(groups, rows, columns, channels per group) in float32: the cells with a sample of the channels.
-
-    The larger the blocks of cells, the fewer channels suffice for their mean.
-    """
-    wanted = max(_LEAST_CHANNELS, _CHANNELS // _side_of_blocks(layout))
+    """(groups, rows, columns, channels per group) in float32: the cells with a sample of the channels."""
+    wanted = _CHANNELS if _side_of_blocks(layout) == 1 else _FEWER_CHANNELS
     step = max(1, layout.shape[3 if layout.rows_axis == 1 else 1] // wanted)
     if layout.block:
         sample = cells[::step]
