@@ -96,9 +96,10 @@ class _Times(NamedTuple):
     spent_ms: float
     cost_ms: float
 
-    def followed_by(self, latest: _Times) -> _Times:
-        """Decaying sum over frames."""
-        return _Times(*(before * (1 - _WEIGHT) + now for before, now in zip(self, latest, strict=True)))
+    def followed_by(self, latest: _Times, frame_ms: float) -> _Times:
+        """Decaying sum. It decays in proportion to what was executed, so that short segments count little."""
+        kept = (1 - _WEIGHT) ** (latest.cost_ms / frame_ms)
+        return _Times(self.spent_ms * kept + latest.spent_ms, self.cost_ms * kept + latest.cost_ms)
 
 
 class SegmentedNetwork:
@@ -315,7 +316,8 @@ class SegmentedNetwork:
         self._whole_now = _Times(0.0, 0.0)
         if self._run_segments(len(actions), offset, changed):
             self._run_rest(len(actions))
-        self._whole = self._whole.followed_by(self._whole_now)
+        if 0.0 < self.whole_ms < math.inf:
+            self._whole = self._whole.followed_by(self._whole_now, self.whole_ms)
         return self._answer
 
     def _note_whole(self, began_s: float, cost_ms: float) -> None:
