@@ -90,18 +90,6 @@ class _Action(NamedTuple):
 _WHOLE, _KEPT = _Action(None, math.inf), _Action((), 0.0)
 
 
-class _Times(NamedTuple):
-    """Time of executions, and their time when the costs were measured [ms]."""
-
-    spent_ms: float
-    cost_ms: float
-
-    def followed_by(self, latest: _Times, frame_ms: float) -> _Times:
-        """Decaying sum. It decays in proportion to what was executed, so that short segments count little."""
-        kept = (1 - _WEIGHT) ** (latest.cost_ms / frame_ms)
-        return _Times(self.spent_ms * kept + latest.spent_ms, self.cost_ms * kept + latest.cost_ms)
-
-
 class SegmentedNetwork:
     """All segments of a network in memory, and the maps between them.
 
@@ -167,8 +155,11 @@ class SegmentedNetwork:
         """Number of segments whose maps the last frames could have used."""
         self._handling_ms = HANDLING_MS
         """Time per segment, in partial executions, beyond that of the crops [ms]; a decaying mean."""
-        self._whole = _Times(self.whole_ms, self.whole_ms)
-        """Whole executions, of segments or more, of recent frames; a decaying sum."""
+        self._slowdown = 1.0
+        """Time of whole executions relative to their measured costs, as a running mean. Other processes delay
+        crops and whole executions alike, and do not make reuse less useful."""
+        self._whole_spent_ms = 0.0
+        """Time of the last frame's whole executions, of segments or more."""
         self._answer: dict[str, Tensor] = {}
         self._answer_kept = False
         self._last_actions: list[_Action] = []
@@ -196,21 +187,12 @@ class SegmentedNetwork:
         before, began_s = self._answer, time.thread_time()
         answer = self.execute(actions, offset, changed)
         if in_part and answer is not before:
-            spent_ms = 1e3 * (time.thread_time() - began_s) - self._whole_now.spent_ms
+            spent_ms = 1e3 * (time.thread_time() - began_s) - self._whole_spent_ms
             crops = [one for one in self._last_actions[: len(actions)] if one.crops is not None]
             excess_ms = spent_ms / self._slowdown - sum(one.expected_ms for one in crops)
             self._handling_ms += _WEIGHT * (excess_ms / len(actions) - self._handling_ms)
             self._last_plan = None
         return answer
-
-    @property
-    def _slowdown(self) -> float:
-        """Time of whole executions now, relative to that when the costs were measured.
-
-        Other processes delay crops and whole executions alike, and do not make reuse less useful.
-        """
-        spent_ms, cost_ms = self._whole
-        return spent_ms / cost_ms if 0.0 < cost_ms < math.inf else 1.0
 
     @property
     def whole_ms(self) -> float:
@@ -313,17 +295,18 @@ class SegmentedNetwork:
         changed than the plan could know. If none is left that the others read, the outputs are the last ones.
         """
         self._last_actions = [*actions, *[_WHOLE] * (len(self.loaded) - len(actions))]
-        self._whole_now = _Times(0.0, 0.0)
+        self._whole_spent_ms = 0.0
         if self._run_segments(len(actions), offset, changed):
             self._run_rest(len(actions))
-        if 0.0 < self.whole_ms < math.inf:
-            self._whole = self._whole.followed_by(self._whole_now, self.whole_ms)
         return self._answer
 
     def _note_whole(self, began_s: float, cost_ms: float) -> None:
         """Record a whole execution with this measured cost."""
         spent_ms = 1e3 * (time.thread_time() - began_s)
-        self._whole_now = _Times(self._whole_now.spent_ms + spent_ms, self._whole_now.cost_ms + cost_ms)
+        self._whole_spent_ms += spent_ms
+        if 0.0 < cost_ms < math.inf:
+            weight = _WEIGHT * cost_ms / self.whole_ms  # short executions say little
+            self._slowdown += weight * (spent_ms / cost_ms - self._slowdown)
 
     def _run_segments(self, count: int, offset: tuple[int, int], changed: Sequence[Rectangle] | None) -> bool:
         """Execute the first segments; returns False if all maps that the others read are unchanged."""
