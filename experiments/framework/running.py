@@ -181,10 +181,9 @@ def run_in_processes(
         for done in as_completed(running):
             yield running[done], done.result()
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()
-            process.join()
+        pool.shutdown(cancel_futures=True)  # its thread reaps the processes
         raise
     pool.shutdown()
 
