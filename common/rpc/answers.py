@@ -126,7 +126,7 @@ class Answers:
             self.deferred[id(call)] = call
             result.add_done_callback(partial(self._finish_deferred, call))
             return
-        now_s, expected = self._clock.monotonic(), call.endpoint.response_class
+        now_s, expected = self._clock.monotonic(), call.endpoint.method.response_class
         try:
             if not isinstance(result, expected):
                 raise TypeError(f"the handler returned {type(result).__name__}, not {expected.__name__}")
@@ -150,7 +150,7 @@ class Answers:
         if peer_error.code is StatusCode.INTERNAL:
             self._log.error(
                 "a call failed inside the server",
-                method=call.endpoint.full_name,
+                method=call.endpoint.method.full_name,
                 trace_id=call.context.trace_id,
                 client=call.context.client_id,
                 exc_info=error,
@@ -184,8 +184,8 @@ class Answers:
             self._log_request(call, code, hop)
         if self._observer is not None:
             self._observer.on_call(
-                call.endpoint.service_name,
-                call.endpoint.method_name,
+                call.endpoint.method.service,
+                call.endpoint.method.name,
                 code,
                 hop.queue_ms,
                 hop.compute_ms,
@@ -201,7 +201,7 @@ class Answers:
         self._log.log(
             logging.getLevelNamesMapping()[settings.log_requests.upper()],
             "request",
-            method=call.endpoint.full_name,
+            method=call.endpoint.method.full_name,
             code=code.name,
             trace_id=trace_id,
             client=call.context.client_id,
@@ -215,7 +215,7 @@ class Answers:
 
 
 def _too_late(call: ServedCall) -> DeadlineExceeded:
-    return DeadlineExceeded(f"{call.endpoint.full_name} did not finish before its deadline")
+    return DeadlineExceeded(f"{call.endpoint.method.full_name} did not finish before its deadline")
 
 
 def too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:

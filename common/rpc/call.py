@@ -6,16 +6,14 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
 from typing import Generic, TypedDict, TypeVar
 
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.errors import InternalError, InvalidArgument, InvalidMessage, NearsightError, StatusCode
 from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of
 from nearsight.common.rpc.pending_calls import PendingCall
+from nearsight.common.rpc.service import RpcMethod
 from nearsight.protos import rpc_pb2
 
 T = TypeVar("T")
@@ -100,38 +98,12 @@ class Waiter(Generic[T]):
             return self._result
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteMethod:
-    """Properties of a method, read once from its descriptor, which creates new objects at each access."""
-
-    full_name: str
-    service: str
-    method: str
-    request_class: type[Message]
-    response_class: type[Message]
-    idempotent: bool
-
-
-@cache
-def remote_method(method: MethodDescriptor) -> RemoteMethod:
-    """Read the descriptor. A method is idempotent if its .proto file sets an idempotency level."""
-    options = method.GetOptions()
-    return RemoteMethod(
-        method.full_name,
-        method.containing_service.full_name,
-        method.name,
-        GetMessageClass(method.input_type),
-        GetMessageClass(method.output_type),
-        bool(options.idempotency_level != options.IDEMPOTENCY_UNKNOWN),
-    )
-
-
 class Outgoing(PendingCall):
     """A request without an answer yet.
 
     Parameters
     ----------
-    remote : RemoteMethod
+    method : RpcMethod
         The called method.
     request : Message
         Its request.
@@ -150,21 +122,21 @@ class Outgoing(PendingCall):
         If the request is of another type, or too large.
     """
 
-    __slots__ = ("_blobs", "_outcome", "_remote", "_sent_bytes", "header")
+    __slots__ = ("_blobs", "_method", "_outcome", "_sent_bytes", "header")
 
     def __init__(
         self,
-        remote: RemoteMethod,
+        method: RpcMethod,
         request: Message,
         names: CallNames,
         limit_bytes: int,
         deadline_s: float,
         outcome: Future[Reply] | Waiter[Reply],
     ) -> None:
-        super().__init__(0, deadline_s, remote.idempotent)
-        if type(request) is not remote.request_class:
-            expected = remote.request_class.DESCRIPTOR.full_name
-            raise InvalidArgument(f"{remote.full_name} takes {expected}, not {type(request).__name__}")
+        super().__init__(0, deadline_s, method.idempotent)
+        if type(request) is not method.request_class:
+            expected = method.request_class.DESCRIPTOR.full_name
+            raise InvalidArgument(f"{method.full_name} takes {expected}, not {type(request).__name__}")
         message = request.SerializeToString()
         self._blobs = list(map(as_blob, names.get("blobs", ())))
         size_bytes = len(message) + sum(map(len, self._blobs))
@@ -173,13 +145,13 @@ class Outgoing(PendingCall):
                 f"the request has {size_bytes} bytes, more than the limit of {limit_bytes}",
                 advice="send less at once, or raise max_message_bytes on both sides",
             )
-        self._remote = remote
+        self._method = method
         self._outcome = outcome
         self._sent_bytes = 0
         self.header = rpc_pb2.RequestHeader(
             protocol=PROTOCOL,
-            service=remote.service,
-            method=remote.method,
+            service=method.service,
+            method=method.name,
             message=message,
             catalogue=names.get("catalogue", ""),
             trace_id=names.get("trace_id", ""),
@@ -201,11 +173,11 @@ class Outgoing(PendingCall):
         if result.status != StatusCode.OK:
             self._outcome.set_exception(error_of(result))
             return
-        message = self._remote.response_class()
+        message = self._method.response_class()
         try:
             message.ParseFromString(result.message)
         except (DecodeError, UnicodeDecodeError):
-            name = self._remote.response_class.DESCRIPTOR.full_name
+            name = self._method.response_class.DESCRIPTOR.full_name
             self._outcome.set_exception(InternalError(f"the response is not a {name}"))
             return
         self._outcome.set_result(

@@ -23,12 +23,12 @@ from google.protobuf.message import Message
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.call import CallNames, Outgoing, Reply, Waiter, remote_method
+from nearsight.common.rpc.call import CallNames, Outgoing, Reply, Waiter
 from nearsight.common.rpc.envelope import Hop, Response, clamp_s, decode_response, salvage_request_id
 from nearsight.common.rpc.links import Change, ConnectionEvent, Link
 from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.rpc.service import python_name
+from nearsight.common.rpc.service import python_name, rpc_method
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.transport import Transport
 
@@ -165,7 +165,7 @@ class Channel:
         now_s = self._clock.monotonic()
         limit_bytes, deadline_s = self._settings.max_message_bytes, now_s + clamp_s(timeout_s)
         try:
-            call = Outgoing(remote_method(method), request, names, limit_bytes, deadline_s, outcome)
+            call = Outgoing(rpc_method(method), request, names, limit_bytes, deadline_s, outcome)
         except NearsightError as error:
             outcome.set_exception(error)
             return False
@@ -282,10 +282,7 @@ class ChannelGroup:
             self._transport.close()
 
     def _unanswered(self) -> int:
-        unanswered = 0
-        for channel in self._busy.values():
-            unanswered += len(channel._pending.calls)
-        return unanswered
+        return sum(len(channel._pending.calls) for channel in self._busy.values())
 
     def _perform(self, channel: Channel, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
         """Execute actions under the lock; returns failed calls, which are completed without the lock."""

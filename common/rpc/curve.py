@@ -11,7 +11,6 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nacl import bindings as sodium
 from nacl._sodium import ffi, lib  # type: ignore[import-not-found]  # `bindings` copies each frame twice
@@ -19,7 +18,6 @@ from nacl.exceptions import CryptoError
 from zmq.utils import z85
 
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.security import KeyPair
 from nearsight.common.rpc.zmtp import COMMAND, METADATA, MORE, ProtocolError, frame_header
 
 _KEY, _COOKIE, _MAC, _VOUCH = 32, 96, 16, 80
@@ -32,25 +30,12 @@ _SEALED_COMMAND = 2
 """Flag inside an encrypted frame that marks a command; MORE is 1 there, too."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ServerKeys:
-    """The key pair of a server, in bytes."""
-
-    public: bytes
-    secret: bytes
-
-    @classmethod
-    def of(cls, pair: KeyPair) -> ServerKeys:
-        """Convert from Z85."""
-        return cls(z85.decode(pair.public), z85.decode(pair.secret))
-
-
 class Curve:
     """The security of one connection; see `zmtp.Mechanism`.
 
     Parameters
     ----------
-    keys : ServerKeys
+    public, secret : bytes
         Key pair of this server.
     admit : callable
         Takes the key (Z85) that a client proved to own; raises `Refused` if the client may not connect.
@@ -59,8 +44,8 @@ class Curve:
     name = b"CURVE"
     overhead = _BOX + _MAC + 1
 
-    def __init__(self, keys: ServerKeys, admit: Callable[[str], None]) -> None:
-        self._keys = keys
+    def __init__(self, public: bytes, secret: bytes, admit: Callable[[str], None]) -> None:
+        self._server_public, self._server_secret = public, secret
         self._admit = admit
         self.done = False
         self.key = ""
@@ -117,7 +102,7 @@ class Curve:
         if len(hello) != _HELLO_BYTES or not hello.startswith(b"\x05HELLO\x01\x00"):
             raise ProtocolError("no HELLO of CURVE 1.0 after the greeting")
         client, number, box = hello[80:112], hello[112:120], hello[120:]
-        shared = sodium.crypto_box_beforenm(client, self._keys.secret)
+        shared = sodium.crypto_box_beforenm(client, self._server_secret)
         self._count(number)
         if sodium.crypto_box_open_easy_afternm(box, b"CurveZMQHELLO---" + number, shared) != bytes(64):
             raise ProtocolError("an altered HELLO")
@@ -139,7 +124,7 @@ class Curve:
         proof = sodium.crypto_box_open_easy_afternm(
             vouch, b"VOUCH---" + nonce, sodium.crypto_box_beforenm(key, self._secret)
         )
-        if not hmac.compare_digest(proof, self._client + self._keys.public):
+        if not hmac.compare_digest(proof, self._client + self._server_public):
             raise ProtocolError("a client that does not own its key")
         self.key = z85.encode(key).decode()
         self._admit(self.key)

@@ -7,8 +7,8 @@ only in this module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
 from operator import attrgetter
@@ -44,9 +44,9 @@ LONGEST_S = 24 * 3600.0
 """Maximum time left [s]. Longer times are reduced to a day: no caller waits longer, and the field has 32 bits
 of milliseconds."""
 
-_REQUEST_ID_TAG = rpc_pb2.RequestHeader.DESCRIPTOR.fields_by_name["request_id"].number << 3
-_VARINT, _BYTES = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
+_START_OF_HEADER = re.compile(rb"(?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x10([\x80-\xff]{0,9}[\x00-\x7f])")
+"""``protocol`` (field 1; absent if 0) and ``request_id`` (field 2) of both headers, as Protobuf encodes them.
+An integer has at most ten bytes."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -237,34 +237,11 @@ def salvage_request_id(frames: Sequence[Buffer]) -> int:
     """The request id of a header whose later bytes may be damaged; 0 if there is none.
 
     An error must reach the call that caused it even if most of its header cannot be read. Protobuf writes
-    fields in order, so the id (field 2 of both headers) is near the start and often intact.
+    fields in order, so the id is near the start and often intact.
     """
-    data = bytes(frames[0][:4096]) if frames else b""
-    position, found = 0, 0
-    with suppress(IndexError, KeyError):  # truncated, or a field of unknown type
-        while position < len(data):
-            tag, position = _read_varint(data, position)
-            kind = tag & 7
-            if kind not in {_VARINT, _BYTES}:
-                position += _FIXED_BYTES[kind]
-                continue
-            value, position = _read_varint(data, position)
-            if kind == _BYTES:
-                position += value
-            elif tag == _REQUEST_ID_TAG and value < 2**64:
-                found = value
-    return found
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number and the position after it; IndexError if it is truncated or has more than ten bytes."""
-    value = 0
-    for index in range(10):
-        byte = data[position + index]
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return value, position + index + 1
-    raise IndexError(position)
+    start = _START_OF_HEADER.match(bytes(frames[0][:32])) if frames else None
+    value = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(start[1])) if start else 0
+    return value if value < 2**64 else 0
 
 
 def error_for_peer(error: BaseException, trace_id: str) -> NearsightError:

@@ -135,8 +135,7 @@ def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> Connect
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         key = link.own_keys.public if link.own_keys else ""
         advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"
-        error = Unauthenticated(f"{link.endpoint} does not allow the key {key}", advice=advice)
-        return ConnectionEvent(Change.REJECTED, error)
+        return _rejected(f"{link.endpoint} does not allow the key {key}", advice)
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
             return _other_mechanism(link)
@@ -156,12 +155,11 @@ def _handshake_ended(link: Link, *, find_reason: bool) -> ConnectionEvent:
         if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):
             return _other_mechanism(link)
         if mechanism is not None and link.own_keys is not None:
-            error = Unauthenticated(
+            return _rejected(
                 f"{link.endpoint} closed the connection in the handshake: "
                 f"it does not own the public key {link.server_key}",
-                advice="copy that server's NAME.key file again",
+                "copy that server's NAME.key file again",
             )
-            return ConnectionEvent(Change.REJECTED, error)
     return _refused(
         f"{link.endpoint} closed the connection in the handshake", "is the daemon behind it running?"
     )
@@ -169,16 +167,14 @@ def _handshake_ended(link: Link, *, find_reason: bool) -> ConnectionEvent:
 
 def _other_mechanism(link: Link) -> ConnectionEvent:
     if link.own_keys is None:
-        error = Unauthenticated(
+        return _rejected(
             f"{link.endpoint} accepts only clients with a key",
-            advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
+            "make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
         )
-    else:
-        error = Unauthenticated(
-            f"{link.endpoint} does not use keys, so its identity cannot be checked",
-            advice="start that daemon with its keys, or connect without one",
-        )
-    return ConnectionEvent(Change.REJECTED, error)
+    return _rejected(
+        f"{link.endpoint} does not use keys, so its identity cannot be checked",
+        "start that daemon with its keys, or connect without one",
+    )
 
 
 def _has_descriptors() -> bool:
@@ -193,3 +189,7 @@ def _refused(message: str, advice: str, *, reached: bool = True) -> ConnectionEv
     error = Unavailable(message, advice=advice)
     error.reached = reached
     return ConnectionEvent(Change.REFUSED, error)
+
+
+def _rejected(message: str, advice: str) -> ConnectionEvent:
+    return ConnectionEvent(Change.REJECTED, Unauthenticated(message, advice=advice))

@@ -24,8 +24,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from zmq.utils import z85
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.logging import get_logger
@@ -129,10 +132,10 @@ class Listener:
         self._warnings = ConnectionWarnings(clock)
         self._mechanism: Callable[[], Mechanism] = Null
         if security is not None and allowed is not None:
-            from nearsight.common.rpc.curve import Curve, ServerKeys  # noqa: PLC0415  only needed with keys
+            from nearsight.common.rpc.curve import Curve  # noqa: PLC0415  only needed with keys
 
-            keys = ServerKeys.of(read_secret_key(security.secret_key_file))
-            self._mechanism = lambda: Curve(keys, self._admit)
+            own = read_secret_key(security.secret_key_file)
+            self._mechanism = partial(Curve, z85.decode(own.public), z85.decode(own.secret), self._admit)
         self._most = _most_connections(settings)
         self._unproven = max(1, self._most // _UNPROVEN) if allowed is not None else 0
         self._lock = threading.Lock()

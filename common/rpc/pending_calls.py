@@ -208,8 +208,10 @@ class PendingCalls(Generic[C]):
                 f"{self._endpoint} did not accept a connection within {self._settings.connect_timeout_s:g} s"
             )
             actions += self.refused(error, now_s)
-        if self._unsent:
-            actions += self._send_due(now_s) if self.up else self._connect_when_due(now_s)
+        if self.up:
+            actions += self._send_due(now_s)
+        elif self._unsent and self._connect_at_s is not None:
+            actions += self._connect_now(now_s)
         return actions
 
     def close(self, error: NearsightError) -> list[Action[C]]:
@@ -236,11 +238,6 @@ class PendingCalls(Generic[C]):
         self._connect_at_s = None
         self._connecting_until_s = now_s + self._settings.connect_timeout_s
         return [Connect()]
-
-    def _connect_when_due(self, now_s: float) -> list[Action[C]]:
-        if self._connect_at_s is None or self._connect_at_s > now_s:
-            return []
-        return self._connect_now(now_s)
 
     def _send_due(self, now_s: float) -> list[Action[C]]:
         due = [call for call in self._unsent.values() if call.not_before_s <= now_s]

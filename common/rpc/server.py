@@ -256,10 +256,10 @@ class RpcServer:
             if endpoint is None:
                 raise no_such_method(self._endpoints, request.service, request.method)
             catalogue = request.catalogue
-            if caller.catalogues or endpoint.access is Access.CHANGES_CATALOGUE:
-                catalogue = caller.catalogue_of(endpoint.access, catalogue)
+            if caller.catalogues or endpoint.method.access is Access.CHANGES_CATALOGUE:
+                catalogue = caller.catalogue_of(endpoint.method.access, catalogue)
             if self._arrived is not None:
-                self._arrived(endpoint.full_name)
+                self._arrived(endpoint.method.full_name)
             if self._stopping.is_set():
                 raise _stopping_error()
             # As clients compute it.
@@ -286,7 +286,7 @@ class RpcServer:
         )
         call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
         self._answers.unanswered[id(call)] = call
-        pool = self._own_pools.get(endpoint.service_name, self._pool)
+        pool = self._own_pools.get(request.service, self._pool)
         pool.offer(call)
         if not self._ticking:
             self._ticking = True
@@ -317,7 +317,7 @@ class RpcServer:
                 raise Unavailable("the client has disconnected")
             if self._allowed is not None and self._abandoned(call.context.caller):
                 raise _forbidden()
-            message = call.endpoint.request_class()
+            message = call.endpoint.method.request_class()
             try:
                 message.ParseFromString(call.request.message)
             except (DecodeError, UnicodeDecodeError) as error:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import cache
+from typing import ClassVar, NamedTuple
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
@@ -105,38 +106,40 @@ def python_name(method: MethodDescriptor) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One rpc of one service and the function that answers it."""
+class RpcMethod:
+    """Properties of a method, read once from its descriptor, which creates new objects at each access."""
 
-    service_name: str
-    method_name: str
     full_name: str
-    """Name in the .proto file. Read once: a descriptor creates new Python objects at each access."""
+    service: str
+    name: str
     request_class: type[Message]
     response_class: type[Message]
-    """Types of the handler's argument and result."""
-    handler: Handler
-    """The method of the service."""
+    idempotent: bool
+    """Whether it may be executed twice: its .proto file sets an idempotency level."""
     access: Access
     """How it uses the catalogue of the call."""
 
-    @classmethod
-    def of(cls, service: Service, method: MethodDescriptor) -> Endpoint:
-        """The endpoint of one rpc; TypeError if the service has no handler for it."""
-        handler = getattr(service, python_name(method), None)
-        if not callable(handler):
-            raise TypeError(
-                f"{type(service).__name__} lacks {python_name(method)}(), the handler of {method.full_name}"
-            )
-        return cls(
-            method.containing_service.full_name,
-            method.name,
-            method.full_name,
-            GetMessageClass(method.input_type),
-            GetMessageClass(method.output_type),
-            handler,
-            Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]  # incomplete stub
-        )
+
+@cache
+def rpc_method(method: MethodDescriptor) -> RpcMethod:
+    """Read the descriptor of a method."""
+    options = method.GetOptions()
+    return RpcMethod(
+        method.full_name,
+        method.containing_service.full_name,
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        bool(options.idempotency_level != options.IDEMPOTENCY_UNKNOWN),
+        Access(options.Extensions[rpc_pb2.access]),  # type: ignore[index]  # incomplete stub
+    )
+
+
+class Endpoint(NamedTuple):
+    """One rpc of one service, and the method of the service that answers it."""
+
+    method: RpcMethod
+    handler: Handler
 
 
 def endpoints_of(services: Iterable[Service]) -> dict[tuple[str, str], Endpoint]:
@@ -150,11 +153,16 @@ def endpoints_of(services: Iterable[Service]) -> dict[tuple[str, str], Endpoint]
     """
     endpoints: dict[tuple[str, str], Endpoint] = {}
     for service in services:
-        for method in service.descriptor.methods:
-            name = (service.descriptor.full_name, method.name)
-            if name in endpoints:
-                raise TypeError(f"two services are called {name[0]}")
-            endpoints[name] = Endpoint.of(service, method)
+        for descriptor in service.descriptor.methods:
+            method, handler = rpc_method(descriptor), getattr(service, python_name(descriptor), None)
+            if not callable(handler):
+                raise TypeError(
+                    f"{type(service).__name__} lacks {python_name(descriptor)}(), "
+                    f"the handler of {method.full_name}"
+                )
+            if (method.service, method.name) in endpoints:
+                raise TypeError(f"two services are called {method.service}")
+            endpoints[method.service, method.name] = Endpoint(method, handler)
     return endpoints
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import zmq
+from zmq.utils import z85
 
-from nearsight.common.rpc.curve import Curve, ServerKeys
+from nearsight.common.rpc.curve import Curve
 from nearsight.common.rpc.security import KeyPair
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.zmtp import ProtocolError, Refused, Session
@@ -22,7 +23,7 @@ CLIENT = key_pair()
 
 
 def session(admit: Callable[[str], None] = lambda _: None) -> Session:
-    one = Session(Curve(ServerKeys.of(SERVER), admit), ServerSettings())
+    one = Session(Curve(*map(z85.decode, (SERVER.public, SERVER.secret)), admit), ServerSettings())
     one.receive(greeting(b"CURVE"))
     one.replies.clear()
     return one

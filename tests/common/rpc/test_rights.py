@@ -137,7 +137,7 @@ def test_a_server_refuses_calls_beyond_the_role_before_they_are_executed(keys: K
 
 def test_every_method_of_the_catalogue_service_declares_its_access() -> None:
     methods = endpoints_of([Recorder()])
-    assert {name: endpoint.access for (_, name), endpoint in methods.items()} == {
+    assert {name: endpoint.method.access for (_, name), endpoint in methods.items()} == {
         "GetObjectModels": READ,
         "ListObjects": READ,
         "ListCatalogues": Access.NO_CATALOGUE,
