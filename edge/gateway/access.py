@@ -6,7 +6,6 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
@@ -26,18 +25,6 @@ SUBPROTOCOL_OF_TOKEN = "token."
 """Prefix of the subprotocol with the token: a browser cannot set headers of a WebSocket."""
 _MAX_RATES = 10_000
 _PORT = re.compile(r":\d*$")
-
-
-@dataclass(frozen=True, slots=True)
-class Visitor:
-    """A client: the holder of a token or, without tokens, an IP address."""
-
-    name: str
-    token: Token | None = None
-
-    def sees(self, catalogue: str) -> bool:
-        """Whether the client may use or list a catalogue."""
-        return self.token is None or self.token.sees(catalogue)
 
 
 class Access:
@@ -67,8 +54,10 @@ class Access:
         """Size of the images of all requests in memory."""
         self._log = get_logger("gateway.access")
 
-    def identify(self, connection: HTTPConnection) -> Visitor:
+    def identify(self, connection: HTTPConnection) -> Token:
         """Identify the client of a request, after checking its origin and token.
+
+        If no client needs a token, a client has all permissions, and the name is its IP address.
 
         Raises
         ------
@@ -80,7 +69,7 @@ class Access:
         self.check_origin(connection)
         if self._tokens is None:
             _check_host(connection.headers.get("host", ""))
-            return Visitor(connection.client.host[:64] if connection.client else "local")
+            return Token(connection.client.host[:64] if connection.client else "local", sha256="")
         given = _token_of(connection)
         if not given:
             raise Unauthenticated(
@@ -93,9 +82,9 @@ class Access:
                 "this token is invalid or was revoked",
                 advice="ask the operator of this gateway for a new one: nearsight gateway tokens add NAME",
             )
-        return Visitor(token.name, token)
+        return token
 
-    def check(self, visitor: Visitor, catalogue: str) -> None:
+    def check(self, visitor: Token, catalogue: str) -> None:
         """Check that a client may use a catalogue.
 
         Raises
@@ -109,11 +98,9 @@ class Access:
                 advice="ask the operator of this gateway for a token of this catalogue",
             )
 
-    def still_allows(self, visitor: Visitor) -> bool:
+    def still_allows(self, visitor: Token) -> bool:
         """Whether a client's token is still the same as when it connected."""
-        if self._tokens is None or visitor.token is None:
-            return self._tokens is None
-        return self._tokens.by_digest.get(visitor.token.sha256) == visitor.token
+        return self._tokens is None or self._tokens.by_digest.get(visitor.sha256) == visitor
 
     def refresh(self) -> None:
         """Load changes of the token file."""
@@ -124,7 +111,7 @@ class Access:
         except ConfigurationError as error:
             self._log.error("the token file cannot be loaded; the tokens are unchanged", reason=str(error))
 
-    def charge(self, visitor: Visitor) -> None:
+    def charge(self, visitor: Token) -> None:
         """Count one photo of a client.
 
         Raises
@@ -132,8 +119,7 @@ class Access:
         TooFast
             If the client exceeds its rate. A token bucket permits the photos of one second at once.
         """
-        own = visitor.token.rate_per_s if visitor.token is not None else None
-        rate_per_s = own or self._limits.rate_per_s
+        rate_per_s = visitor.rate_per_s or self._limits.rate_per_s
         size = max(1.0, rate_per_s)
         now_s = self._clock.monotonic()
         left, then_s = self._rates.pop(visitor.name, (size, now_s))

@@ -87,7 +87,7 @@ class Api:
     async def readyz(self, request: Request) -> Response:
         """Report whether the edge answers."""
         del request
-        await self.services.edge.health(_HEALTH_TIMEOUT_S)
+        await self.services.edge.check_health(_HEALTH_TIMEOUT_S)
         return json_response({"ready": True})
 
     async def openapi(self, request: Request) -> Response:

@@ -59,7 +59,10 @@ async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int]
     chunks = _chunks(request, limits, hold)
     try:
         async with asyncio.timeout(limits.body_timeout_s):
-            image = await (_of_form(request, chunks) if kind == FORM else _joined(chunks))
+            if kind == FORM:
+                image = await _of_form(request, chunks)
+            else:
+                image = b"".join([chunk async for chunk in chunks])
     except TimeoutError as error:
         raise TooSlow(
             f"the request did not arrive within {limits.body_timeout_s:g} s", advice="send a smaller image"
@@ -87,10 +90,6 @@ async def _chunks(
         _check_size(size_bytes, limits)
         hold(len(chunk))
         yield chunk
-
-
-async def _joined(chunks: AsyncGenerator[bytes, None]) -> bytes:
-    return b"".join([chunk async for chunk in chunks])
 
 
 class _Parser(MultiPartParser):

@@ -11,7 +11,6 @@ from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics, parse_listen
 from nearsight.common.rpc.client import Channel
-from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.sockets import is_local
 from nearsight.edge.gateway.access import Access
 from nearsight.edge.gateway.api import build_app
@@ -67,10 +66,10 @@ class GatewayDaemon:
                 file=str(settings.tokens),
                 advice=f"`nearsight gateway tokens add NAME --tokens {settings.tokens}`",
             )
-        self._edge = EdgeClient(
-            Channel(settings.edge, client_id=settings.client_id, security=_security(settings)),
-            settings.limits.timeout_s,
-        )
+        keys = SecuritySettings(secret_key_file=settings.secret_key_file)
+        security = keys.towards(settings.edge_public_key, setting="edge_public_key")
+        channel = Channel(settings.edge, client_id=settings.client_id, security=security)
+        self._edge = EdgeClient(channel, settings.limits.timeout_s)
         access = Access(tokens, settings.cors_origins, settings.limits, SYSTEM_CLOCK)
         counts = GatewayMetrics(metrics.registry)
         services = GatewayServices(
@@ -123,11 +122,6 @@ class GatewayDaemon:
     def details(self) -> Sequence[tuple[str, str]]:
         """Lines for the status; none."""
         return ()
-
-
-def _security(settings: GatewaySettings) -> ClientSecurity | None:
-    keys = SecuritySettings(secret_key_file=settings.secret_key_file)
-    return keys.towards(settings.edge_public_key, setting="edge_public_key")
 
 
 def _require_tokens(settings: GatewaySettings, *, local: bool) -> None:

@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
@@ -17,7 +17,7 @@ from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.envelope import Buffer, Hop, error_for_peer
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import ListCataloguesRequest, ListCataloguesResponse
-from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
+from nearsight.protos.health_pb2 import HealthRequest
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 
 _EDGE = "edge"
@@ -112,7 +112,8 @@ class EdgeClient:
 
         def replied(future: Future[Reply]) -> None:
             outcome = Outcome(_answer_of(future), (time.perf_counter() - begun_s) * 1000, trace_id)
-            _on(loop, partial(done, outcome))
+            with suppress(RuntimeError):  # the loop has ended, so no task waits
+                loop.call_soon_threadsafe(done, outcome)
 
         reply.add_done_callback(replied)
 
@@ -139,27 +140,19 @@ class EdgeClient:
         reply = await _reply_of(asked)
         return [catalogue.name for catalogue in message_of(reply, ListCataloguesResponse).catalogues]
 
-    async def health(self, timeout_s: float) -> HealthResponse:
-        """Health of the edge.
+    async def check_health(self, timeout_s: float) -> None:
+        """Wait for an answer of the edge.
 
         Raises
         ------
         NearsightError
             If the edge does not answer.
         """
-        reply = await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
-        return message_of(reply, HealthResponse)
+        await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
 
     def close(self) -> None:
         """Close the connection; open requests fail."""
         self._channel.close()
-
-
-def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(call)
-    except RuntimeError:  # the loop has ended, so no task waits
-        return
 
 
 async def _reply_of(future: Future[Reply]) -> Reply:

@@ -50,13 +50,7 @@ class TooSlow(DeadlineExceeded):
 
 def http_status(error: NearsightError) -> int:
     """HTTP status of an error."""
-    if isinstance(error, ImageTooLarge):
-        return 413
-    if isinstance(error, TooFast):
-        return 429
-    if isinstance(error, TooSlow):
-        return 408
-    return _HTTP_STATUS[error.code]
+    return {ImageTooLarge: 413, TooFast: 429, TooSlow: 408}.get(type(error), _HTTP_STATUS[error.code])
 
 
 def error_json(error: NearsightError) -> dict[str, str]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from starlette.requests import Request
 from starlette.responses import Response
 
-FOLDER = Path(__file__).parent / "page"
+_FOLDER = Path(__file__).parent / "page"
 
 _TYPES = MappingProxyType(
     {
@@ -33,18 +33,12 @@ _HEADERS = MappingProxyType(
 
 
 class PageFiles:
-    """Serves the files of the folder from memory; paths of clients are never used on the disk.
+    """Serves the files of the folder from memory; paths of clients are never used on the disk."""
 
-    Parameters
-    ----------
-    folder : Path
-        Folder with the files; files of unknown types are ignored.
-    """
-
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self) -> None:
         self._files: Mapping[str, tuple[bytes, str, str]] = {
             f"/{path.name}": (data, _TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:20]}"')
-            for path in sorted(folder.glob("*"))
+            for path in sorted(_FOLDER.glob("*"))
             if path.suffix in _TYPES
             for data in (path.read_bytes(),)
         }

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from nearsight.common.errors import InvalidArgument, NearsightError, Overloaded, Unavailable
-from nearsight.edge.gateway.access import Visitor
 from nearsight.edge.gateway.edge_client import Outcome, Photo
 from nearsight.edge.gateway.errors import TooFast, error_json
 from nearsight.edge.gateway.services import GatewayServices
+from nearsight.edge.gateway.tokens import Token
 
 SUBPROTOCOL = "nearsight.v1"
 ROUTE = "stream"
@@ -53,7 +53,7 @@ class Stream:
     ----------
     websocket : WebSocket
         The accepted WebSocket.
-    visitor : Visitor
+    visitor : Token
         Client of the stream.
     catalogue : str
         Catalogue of the objects that frames may show.
@@ -77,7 +77,7 @@ class Stream:
     def __init__(
         self,
         websocket: WebSocket,
-        visitor: Visitor,
+        visitor: Token,
         catalogue: str,
         services: GatewayServices,
         ask: FrameHandler,

@@ -33,15 +33,11 @@ class Streams:
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
         self._open: set[Stream] = set()
-        self._turns: Turns[Stream, Frame] = Turns()
+        self.turns: Turns[Stream, Frame] = Turns()
+        """Waiting frames, and places at the edge."""
 
     def __len__(self) -> int:
         return len(self._open)
-
-    @property
-    def turns(self) -> Turns[Stream, Frame]:
-        """Waiting frames, and places at the edge."""
-        return self._turns
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a WebSocket until it is closed."""
@@ -78,31 +74,31 @@ class Streams:
             await stream.run()
         finally:
             self._open.discard(stream)
-            waiting = self._turns.withdraw(stream)
+            waiting = self.turns.withdraw(stream)
             if waiting is not None:
                 stream.supersede(waiting)
 
     def _take(self, frame: Frame) -> None:
         """Accept a new frame: it goes to the edge, or waits for its stream's turn."""
-        replaced = self._turns.offer(frame.stream, frame)
+        replaced = self.turns.offer(frame.stream, frame)
         if replaced is not None:
             replaced.stream.supersede(replaced)
         self._send_next()
 
     def _send_next(self) -> None:
-        while (frame := self._turns.take()) is not None:
+        while (frame := self.turns.take()) is not None:
             self._services.edge.recognize(frame.photo, partial(self._answered, frame))
 
     def _answered(self, frame: Frame, outcome: Outcome) -> None:
         answer = outcome.answer
         if isinstance(answer, NearsightError):
-            self._turns.failed(overloaded=isinstance(answer, Overloaded))
+            self.turns.failed(overloaded=isinstance(answer, Overloaded))
         else:
             edge = answer.hops[-1] if answer.hops else Hop("edge")
-            self._turns.answered(edge.queue_ms, edge.compute_ms + edge.next_tier_ms)
+            self.turns.answered(edge.queue_ms, edge.compute_ms + edge.next_tier_ms)
         frame.stream.answer(frame, outcome)
         if isinstance(answer, Unavailable):  # waiting frames would fail as well
-            for waiting in self._turns.withdraw_all():
+            for waiting in self.turns.withdraw_all():
                 waiting.stream.refuse(waiting, answer)
         self._send_next()
 

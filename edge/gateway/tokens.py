@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -127,12 +126,6 @@ def _changing(path: Path) -> Iterator[list[Token]]:
         replace_file(path, f"{text}\n".encode(), 0o600)
 
 
-class _Signature(NamedTuple):
-    changed_ns: int
-    inode: int
-    size: int
-
-
 class TokenFile:
     """The valid tokens, as they are in the file.
 
@@ -149,7 +142,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: _Signature | None = None
+        self._seen: tuple[int, int, int] | None = None
         self.by_digest: Mapping[str, Token] = {}
         """Tokens by hash."""
         self.refresh()
@@ -162,14 +155,11 @@ class TokenFile:
         ConfigurationError
             If it is damaged; then the tokens are unchanged.
         """
-        seen = self._look()
+        try:
+            status = self._path.stat()
+            seen = (status.st_ctime_ns, status.st_ino, status.st_size)
+        except OSError:
+            seen = None
         if seen != self._seen:
             self._seen = seen
             self.by_digest = {token.sha256: token for token in read_tokens(self._path)}
-
-    def _look(self) -> _Signature | None:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return _Signature(status.st_ctime_ns, status.st_ino, status.st_size)

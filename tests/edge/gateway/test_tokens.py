@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from nearsight.__main__ import main
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, Overloaded
-from nearsight.edge.gateway.access import Access, Visitor
+from nearsight.edge.gateway.access import Access
 from nearsight.edge.gateway.settings import LimitSettings
 from nearsight.edge.gateway.tokens import Token, TokenFile, add_token, digest_of, read_tokens, revoke_token
 from support.gateway import CATALOGUE, OTHER, ScriptedEdge, running_gateway
@@ -164,7 +164,7 @@ def test_a_gateway_whose_file_has_no_tokens_warns_that_no_client_has_access(
 def test_a_rate_allows_bursts_of_one_second_and_returns_the_retry_time() -> None:
     clock = ManualClock()
     access = Access(None, (), LimitSettings(rate_per_s=2.0), clock)
-    visitor, other = Visitor("one"), Visitor("other")
+    visitor, other = Token("one", ""), Token("other", "")
     for _ in range(2):
         access.charge(visitor)
     with pytest.raises(Overloaded, match="2 images per second") as error:
@@ -179,7 +179,7 @@ def test_a_rate_allows_bursts_of_one_second_and_returns_the_retry_time() -> None
 
 def test_a_token_may_have_its_own_rate() -> None:
     access = Access(None, (), LimitSettings(rate_per_s=1.0), ManualClock())
-    visitor = Visitor("fast", Token("fast", "0", (), 3.0))
+    visitor = Token("fast", "0", (), 3.0)
     for _ in range(3):
         access.charge(visitor)
     with pytest.raises(Overloaded):
