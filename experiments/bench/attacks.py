@@ -72,11 +72,9 @@ class Victim:
             return None
         return ClientSecurity(self.keys / f"{name}.key_secret", self.keys / f"{SERVER}.key")
 
-    @contextmanager
-    def channel(self, name: str = HOSTILE) -> Iterator[Channel]:
-        """Open a channel of the SDK's client with the keys ``name``."""
-        with Channel(self.endpoint, client_id=name, security=self.security(name)) as channel:
-            yield channel
+    def channel(self, name: str = HOSTILE, client_id: str = "") -> Channel:
+        """A channel of the SDK's client with the keys ``name``, which by default is also its id."""
+        return Channel(self.endpoint, client_id=client_id or name, security=self.security(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +236,7 @@ def burst(victim: Victim) -> Outcome:
                 time.sleep(0.1)
 
     with ExitStack() as stack:
-        channels = [
-            stack.enter_context(
-                Channel(victim.endpoint, client_id=f"guest-{n}", security=victim.security(HOSTILE))
-            )
-            for n in range(50)
-        ]
+        channels = [stack.enter_context(victim.channel(client_id=f"guest-{n}")) for n in range(50)]
         threads = [threading.Thread(target=client, args=(n, channels[n % 50])) for n in range(200)]
         for thread in threads:
             thread.start()

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zmq
 
 from nearsight.common.errors import InternalError, NearsightError
 from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.experiments.bench import attacks
 from nearsight.experiments.bench.attacks import HONEST, TIMEOUT_S, Attack, Victim
 from nearsight.protos import recognition_pb2
@@ -64,6 +66,14 @@ def child(target: Callable[..., None], *arguments: object) -> Iterator[Connectio
             process.kill()
             process.join()
         ours.close()
+
+
+def use_keys(socket: zmq.Socket[bytes], keys: ClientSecurity | None) -> None:
+    """Let a plain ZeroMQ socket connect with the keys of a client, if there are keys."""
+    if keys is not None:
+        own = read_secret_key(keys.secret_key_file)
+        socket.curve_publickey, socket.curve_secretkey = own.public.encode(), own.secret.encode()
+        socket.curve_serverkey = read_public_key(keys.server_public_key).encode()
 
 
 def answer_of(child: Connection, timeout_s: float) -> Any:

@@ -17,16 +17,8 @@ import zmq
 
 from nearsight.common.rpc.client import Stub
 from nearsight.common.rpc.envelope import PROTOCOL
-from nearsight.common.rpc.security import read_public_key, read_secret_key
-from nearsight.experiments.bench.attacks import (
-    CATALOGUE,
-    HOSTILE,
-    NOT_REFUSED,
-    SERVER,
-    TIMEOUT_S,
-    Outcome,
-    Victim,
-)
+from nearsight.experiments.bench.attacks import CATALOGUE, HOSTILE, NOT_REFUSED, TIMEOUT_S, Outcome, Victim
+from nearsight.experiments.bench.clients import use_keys
 from nearsight.protos import catalogue_pb2, rpc_pb2
 
 MIB = 2**20
@@ -174,10 +166,7 @@ def _raw(victim: Victim) -> Iterator[socket.socket]:
 def _dealer(victim: Victim, context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[zmq.Socket[bytes]]:
     with context.socket(zmq.DEALER) as peer:
         peer.linger = 0
-        if victim.keys is not None:
-            pair = read_secret_key(victim.keys / f"{HOSTILE}.key_secret")
-            peer.curve_publickey, peer.curve_secretkey = pair.public.encode(), pair.secret.encode()
-            peer.curve_serverkey = read_public_key(victim.keys / f"{SERVER}.key").encode()
+        use_keys(peer, victim.security(HOSTILE))
         peer.connect(victim.endpoint)
         yield peer
 

@@ -23,24 +23,17 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import (
-    ClientSecurity,
-    ServerSecurity,
-    generate_keys,
-    read_public_key,
-    read_secret_key,
-)
+from nearsight.common.rpc.security import ClientSecurity, ServerSecurity, generate_keys, read_secret_key
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, times_ms
-from nearsight.experiments.bench.clients import answer_of, child
+from nearsight.experiments.bench.clients import answer_of, child, use_keys
 from nearsight.protos import echo_pb2
 
 SIZES_BYTES = (64, 40 * 1024, 2**20)
 OURS, RAW = "nearsight", "pyzmq"
 _TIMEOUT_S = 10.0
-_SERVER_KEY, _CLIENT_KEY, _ALLOWED = "server", "client", "allowed"
 
 Echo = Callable[[bytes], None]
 
@@ -72,10 +65,14 @@ class _Series:
         """Measure one round."""
         self.rounds.append(times_ms(self.echo, [os.urandom(self.size_bytes)] * calls))
 
+    def medians(self) -> list[float]:
+        """The median of each round [ms]."""
+        return [statistics.median(times) for times in self.rounds]
+
     def row(self) -> dict[str, Any]:
         """The result."""
         every_ms = sorted(time_ms for times in self.rounds for time_ms in times)
-        medians = [statistics.median(times) for times in self.rounds]
+        medians = self.medians()
         return {
             "transport": self.transport,
             "curve": self.curve,
@@ -131,14 +128,16 @@ def run(
         over rounds of the ratio of medians, and its range) and ``environment``.
     """
     with contextlib.ExitStack() as stack:
-        keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-bench-")))
-        generate_keys(keys, _SERVER_KEY)
-        allow_client(generate_keys(keys, _CLIENT_KEY).public_file, keys / _ALLOWED)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-bench-")))
+        server, client = (generate_keys(folder, name) for name in ("server", "client"))
+        allow_client(client.public_file, folder / "allowed")
+        server_keys = ServerSecurity(server.secret_file, folder / "allowed")
+        client_keys = ClientSecurity(client.secret_file, server.public_file)
         series = [
             _Series(transport, curve, size, echo)
             for transport in (RAW, OURS)
-            for curve in (False, True)
-            for echo in [stack.enter_context(_client(transport, keys if curve else None))]
+            for curve, *keys in ((False, None, None), (True, server_keys, client_keys))
+            for echo in [stack.enter_context(_client(transport, *keys))]
             for size in sizes_bytes
         ]
         for number in range(-1, rounds):
@@ -155,17 +154,15 @@ def run(
 
 
 def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:
-    by_key = {(s.transport, s.curve, s.size_bytes): s for s in series}
+    raw = {(one.curve, one.size_bytes): one.medians() for one in series if one.transport == RAW}
     found = []
-    for (transport, curve, size), ours in by_key.items():
-        if transport != OURS:
-            continue
-        pairs = zip(ours.rounds, by_key[RAW, curve, size].rounds, strict=True)
-        ratios = [statistics.median(mine) / statistics.median(raw) for mine, raw in pairs]
+    for ours in (one for one in series if one.transport == OURS):
+        pairs = zip(ours.medians(), raw[ours.curve, ours.size_bytes], strict=True)
+        ratios = [mine_ms / raw_ms for mine_ms, raw_ms in pairs]
         found.append(
             {
-                "curve": curve,
-                "size_bytes": size,
+                "curve": ours.curve,
+                "size_bytes": ours.size_bytes,
                 "p50_ratio": round(statistics.median(ratios), 3),
                 "range": [round(min(ratios), 3), round(max(ratios), 3)],
             }
@@ -174,16 +171,17 @@ def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _client(transport: str, keys: Path | None) -> Iterator[Echo]:
+def _client(
+    transport: str, server_keys: ServerSecurity | None, client_keys: ClientSecurity | None
+) -> Iterator[Echo]:
     """Start a server in its own process, and a client in this one."""
     serve, client = (_serve_ours, _our_client) if transport == OURS else (_serve_raw, _raw_client)
-    with child(serve, keys) as server:
-        yield from client(answer_of(server, _TIMEOUT_S), keys)
+    with child(serve, server_keys) as server:
+        yield from client(answer_of(server, _TIMEOUT_S), client_keys)
 
 
-def _our_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
-    security = ClientSecurity(_secret(keys, _CLIENT_KEY), _server_key(keys)) if keys else None
-    with Channel(endpoint, client_id="bench", security=security) as channel:
+def _our_client(endpoint: str, keys: ClientSecurity | None) -> Iterator[Echo]:
+    with Channel(endpoint, client_id="bench", security=keys) as channel:
         method = Stub(channel, EchoService.descriptor).echo
         request = echo_pb2.EchoRequest()
 
@@ -194,15 +192,12 @@ def _our_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
         yield echo
 
 
-def _raw_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
+def _raw_client(endpoint: str, keys: ClientSecurity | None) -> Iterator[Echo]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.linger = 0
     socket.rcvtimeo = int(_TIMEOUT_S * 1000)
-    if keys:
-        pair = read_secret_key(_secret(keys, _CLIENT_KEY))
-        socket.curve_publickey, socket.curve_secretkey = pair.public.encode(), pair.secret.encode()
-        socket.curve_serverkey = _server_key(keys).encode()
+    use_keys(socket, keys)
     socket.connect(endpoint)
 
     def echo(blob: bytes) -> None:
@@ -216,33 +211,24 @@ def _raw_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
         context.term()
 
 
-def _secret(keys: Path, name: str) -> Path:
-    return keys / f"{name}.key_secret"
-
-
-def _server_key(keys: Path) -> str:
-    return read_public_key(keys / f"{_SERVER_KEY}.key")
-
-
 def _check(same: bool) -> None:
     if not same:
         raise RuntimeError("the echo differs from the request")
 
 
-def _serve_ours(parent: Connection, keys: Path | None) -> None:
+def _serve_ours(parent: Connection, keys: ServerSecurity | None) -> None:
     """Serve the echo through the complete call path: envelope, queue, workers."""
-    security = ServerSecurity(_secret(keys, _SERVER_KEY), keys / _ALLOWED) if keys else None
-    with RpcServer([EchoService()], tier="bench", settings=ServerSettings(), security=security) as server:
+    with RpcServer([EchoService()], tier="bench", settings=ServerSettings(), security=keys) as server:
         _announce(parent, server.endpoint)
 
 
-def _serve_raw(parent: Connection, keys: Path | None) -> None:
+def _serve_raw(parent: Connection, keys: ServerSecurity | None) -> None:
     """Serve the echo with a blocking ROUTER socket."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.ROUTER)
     if keys:
         socket.curve_server = True
-        socket.curve_secretkey = read_secret_key(_secret(keys, _SERVER_KEY)).secret.encode()
+        socket.curve_secretkey = read_secret_key(keys.secret_key_file).secret.encode()
     socket.bind("tcp://127.0.0.1:0")
 
     def echo() -> None:
