@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.errors import Cancelled, InternalError, NearsightError
@@ -63,21 +63,16 @@ def flat(outer: Future[Future[A]]) -> Future[A]:
     """The inner outcome of a future of a future."""
     result: Future[A] = pending()
 
-    def unwrap(done: Future[Future[A]]) -> None:
+    def go_on(done: Future[Any]) -> None:
         error = done.exception()
         if error is not None:
             result.set_exception(error)
-        else:
-            done.result().add_done_callback(finish)
-
-    def finish(done: Future[A]) -> None:
-        error = done.exception()
-        if error is not None:
-            result.set_exception(error)
+        elif done is outer:
+            done.result().add_done_callback(go_on)
         else:
             result.set_result(done.result())
 
-    outer.add_done_callback(unwrap)
+    outer.add_done_callback(go_on)
     return result
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from nearsight.common.operation.addresses import Address
     from nearsight.common.operation.explain import DaemonExplanations
-    from nearsight.common.operation.inquiry import Securities
     from nearsight.common.operation.status import DaemonStatus
 
 status_app = typer.Typer()
@@ -145,16 +144,19 @@ def selected_daemons(
     kinds: Collection[str],
 ) -> tuple[Address, ...]:
     """The daemons that the arguments of a command select; see `addresses`."""
-    from nearsight.common.operation.addresses import DaemonArguments, addresses
+    from nearsight.common.operation.addresses import addresses
 
-    asked = DaemonArguments(endpoints or (), config, key, server_keys or ())
-    return addresses(ctx.obj.settings_classes, asked, kinds)
+    return addresses(
+        ctx.obj.settings_classes,
+        kinds,
+        endpoints or (),
+        config=config,
+        key=key,
+        server_keys=server_keys or (),
+    )
 
 
 class _Answer(Protocol):
-    @property
-    def error(self) -> str: ...
-
     @property
     def absent(self) -> bool: ...
 
@@ -162,16 +164,11 @@ class _Answer(Protocol):
 
 
 A = TypeVar("A", bound=_Answer)
-A_co = TypeVar("A_co", bound=_Answer, covariant=True)
-
-
-class _Question(Protocol[A_co]):
-    def __call__(self, endpoints: Sequence[str], *, security: Securities) -> Sequence[A_co]: ...
 
 
 def show_answers(
     asked: Sequence[Address],
-    ask: _Question[A],
+    ask: Callable[..., Sequence[A]],
     show: Callable[[A], None],
     is_fine: Callable[[A], bool],
     *,
@@ -187,7 +184,7 @@ def show_answers(
     asked : sequence of Address
         The daemons.
     ask : callable
-        Calls them, with the keys of each; returns answers in the same order.
+        Takes the endpoints, and as ``security`` the keys of each; returns answers in the same order.
     show : callable
         Prints an answer for people.
     is_fine : callable

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from typing import Protocol
 
 from nearsight.common.config.base import DaemonSettings, RpcDaemonSettings
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.files import replacing
 from nearsight.common.logging import configure_logging, get_logger
 from nearsight.common.metrics import DaemonMetrics
 
@@ -132,9 +132,8 @@ def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> 
     """
     text = json.dumps({"daemon": daemon, "endpoint": endpoint, "metrics": metrics, "pid": os.getpid()}) + "\n"
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(path)
+        with replacing(path, 0o600) as aside:
+            aside.write_text(text)
     except OSError as error:
         raise ConfigurationError(
             f"cannot announce in {path}: {error.strerror}",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.terminal import print_line
+from nearsight.common.command_line.options import JsonOption
+from nearsight.common.command_line.terminal import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from nearsight.common.rpc.allow_list import ClientEntry
@@ -24,6 +25,9 @@ app = typer.Typer(
 
 DEFAULT_KEYS = Path("keys")
 DEFAULT_ALLOWED = Path("keys/allowed")
+AllowedOption = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
+]
 
 
 @app.command()
@@ -51,9 +55,7 @@ def generate(
 @app.command()
 def allow(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The client's NAME.key file, or the key itself.")],
-    folder: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
-    ] = DEFAULT_ALLOWED,
+    folder: AllowedOption = DEFAULT_ALLOWED,
     name: Annotated[str, typer.Option("--name", help="Name of the client there. Default: its file's.")] = "",
     role: Annotated[
         str | None,
@@ -100,9 +102,7 @@ def allow(
 @app.command()
 def forbid(
     name: Annotated[str, typer.Argument(help="Name of the client, as `nearsight keys list` shows it.")],
-    folder: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
-    ] = DEFAULT_ALLOWED,
+    folder: AllowedOption = DEFAULT_ALLOWED,
 ) -> None:
     """Forbid a client. A running daemon applies this by itself, also to existing connections."""
     from nearsight.common.rpc.allow_list import forbid_client
@@ -119,10 +119,9 @@ def list_keys(
     folder: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="A folder of keys, or of allowed clients.")
     ] = DEFAULT_KEYS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the keys in a folder."""
-    from nearsight.common.command_line.terminal import print_json, print_table
     from nearsight.common.rpc.allow_list import list_key_files
 
     entries = list_key_files(folder)

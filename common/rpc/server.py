@@ -282,7 +282,7 @@ class RpcServer:
             peer_key=peer_key,
             caller=caller,
             blobs=request.blobs,
-            stopping=self._finished.is_set if self._allowed is None else partial(self._abandoned, caller),
+            stopping=partial(self._abandoned, caller),
         )
         call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
         self._answers.unanswered[id(call)] = call
