@@ -103,11 +103,8 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
     with suppress(OSError), socket.create_connection((address.hostname, address.port), timeout_s) as link:
         # This is enough for the server to send its mechanism; ours is not sent.
         link.sendall(SIGNATURE + _MAJOR_VERSION)
-        while len(greeting) < GREETING_BYTES:
-            received = link.recv(GREETING_BYTES - len(greeting))
-            if not received:
-                break
-            greeting += received
+        with link.makefile("rb") as stream:
+            greeting = stream.read(GREETING_BYTES)
     if len(greeting) < MECHANISM.stop or not greeting.startswith(b"\xff"):
         return None
     return greeting[MECHANISM].rstrip(b"\x00").decode("ascii", "replace")

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from nearsight.common.background.futures import pending
 from nearsight.common.errors import Unavailable
@@ -67,11 +67,9 @@ class NameResolver:
     def found(self) -> list[tuple[int, str | Unavailable]]:
         """The completed lookups: ticket, and either the address for an endpoint or the error."""
         results = []
-        while True:
-            try:
-                results.append(self._found.get_nowait())
-            except Empty:
-                return results
+        while not self._found.empty():  # only the caller takes results
+            results.append(self._found.get())
+        return results
 
     def _resolve(self, host: str, lookup: Future[list[str]]) -> None:
         try:

@@ -97,11 +97,10 @@ class RpcServer:
         self._finished = threading.Event()
         self._answers = Answers(tier, settings, clock, observer)
         self._allowed: AllowList | None = None
-        self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._answers.fail)
+        pool = partial(WorkerPool, settings=settings, clock=clock, run=self._run, refuse=self._answers.fail)
+        self._pool = pool("worker", settings.workers)
         self._own_pools = {
-            service.descriptor.full_name: WorkerPool(
-                f"{service.descriptor.name}-worker", 1, settings, clock, self._run, self._answers.fail
-            )
+            service.descriptor.full_name: pool(f"{service.descriptor.name}-worker", 1)
             for service in services
             if service.own_worker
         }

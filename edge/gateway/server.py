@@ -104,8 +104,7 @@ class GatewayServer:
         self._listening: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event
-        self._grace_s = 0.0
+        self._stop: asyncio.Future[float]
 
     def url(self, host: str) -> str:
         """Address of the server for a host of this machine, with the bound port. Valid once started."""
@@ -143,20 +142,20 @@ class GatewayServer:
         """Finish requests and streams within ``grace_s`` seconds; may be called twice."""
         if self._thread is None or self._loop is None:
             return
-        self._grace_s = grace_s
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self._loop.call_soon_threadsafe(self._stop.set_result, grace_s)
         self._thread.join()
         self._thread = None
 
     async def _serve(self, listening: socket.socket, started: threading.Event) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._stop = self._loop.create_future()
         started.set()
         serving = asyncio.create_task(self._uvicorn.serve([listening]))
         sweeping = asyncio.create_task(self._sweep_always())
-        await self._stop.wait()
+        grace_s = await self._stop
         sweeping.cancel()
-        until_s = time.monotonic() + self._grace_s
-        await self._streams.stop(self._grace_s)
+        until_s = time.monotonic() + grace_s
+        await self._streams.stop(grace_s)
         # uvicorn closes idle connections at once, and the others after their response. Its own timeout is not
         # used: it has a resolution of seconds, responds with 500, and logs an error even if no request is
         # left.
