@@ -366,12 +366,7 @@ class AllowList:
                 if entry.name.endswith(".key"):
                     with suppress(FileNotFoundError):  # deleted after it was listed
                         status = entry.stat()
-                        found[entry.name] = (
-                            status.st_ctime_ns,
-                            status.st_ino,
-                            status.st_size,
-                            status.st_mtime_ns,
-                        )
+                        found[entry.name] = (status.st_ctime_ns, status.st_ino, status.st_size)
         return found
 
     def _read(self, name: str, signature: tuple[int, ...]) -> _KeyFile:

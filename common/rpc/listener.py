@@ -144,10 +144,7 @@ class Listener:
         self._connections: dict[int, Connection] = {}
         self.held_bytes = 0
         """Memory of this process that all clients occupy."""
-        self._path: Path | None = None
         self._socket, self.endpoint = listen_on(settings.listen)
-        if settings.listen.startswith("ipc://"):
-            self._path = Path(settings.listen.removeprefix("ipc://"))
         poller.register(self._socket, _IN | _ONCE)
 
     def receive(self, ready: Mapping[int, int]) -> list[Received]:
@@ -217,8 +214,8 @@ class Listener:
     def close(self) -> None:
         """Send the remaining answers, then close all connections."""
         self._socket.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        if self.endpoint.startswith("ipc://"):
+            Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
         until_s = self._clock.monotonic() + LINGER_S
         for connection in list(self._connections.values()):
             with connection.lock, contextlib.suppress(OSError):

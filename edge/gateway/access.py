@@ -205,11 +205,7 @@ def _token_of(connection: HTTPConnection) -> str:
     if scheme.lower() == "bearer":
         return token.strip()
     offered: Sequence[str] = connection.scope.get("subprotocols", ())
-    return next(
-        (
-            name.removeprefix(SUBPROTOCOL_OF_TOKEN)
-            for name in offered
-            if name.startswith(SUBPROTOCOL_OF_TOKEN)
-        ),
-        "",
-    )
+    for name in offered:
+        if name.startswith(SUBPROTOCOL_OF_TOKEN):
+            return name.removeprefix(SUBPROTOCOL_OF_TOKEN)
+    return ""

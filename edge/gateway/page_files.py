@@ -10,7 +10,7 @@ from types import MappingProxyType
 from starlette.requests import Request
 from starlette.responses import Response
 
-_FOLDER = Path(__file__).parent / "page"
+FOLDER = Path(__file__).parent / "page"
 
 _TYPES = MappingProxyType(
     {
@@ -38,7 +38,7 @@ class PageFiles:
     def __init__(self) -> None:
         self._files: Mapping[str, tuple[bytes, str, str]] = {
             f"/{path.name}": (data, _TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:20]}"')
-            for path in sorted(_FOLDER.glob("*"))
+            for path in sorted(FOLDER.glob("*"))
             if path.suffix in _TYPES
             for data in (path.read_bytes(),)
         }

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,11 +237,8 @@ def burst(victim: Victim) -> Outcome:
 
     with ExitStack() as stack:
         channels = [stack.enter_context(victim.channel(client_id=f"guest-{n}")) for n in range(50)]
-        threads = [threading.Thread(target=client, args=(n, channels[n % 50])) for n in range(200)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(200) as pool:
+            list(pool.map(client, range(200), 4 * channels))
     median_ms = sorted(refusals_ms)[len(refusals_ms) // 2] if refusals_ms else 0.0
     per_s = counts["answered"] / victim.seconds
     figures = {"refusal_median_ms": round(median_ms, 1), "answered_per_s": round(per_s, 2)}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count, takewhile
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -123,22 +124,19 @@ def run_honest_clients(parent: Connection, victim: Victim) -> None:
             parent.send(PhotoResult(begun_s, ms, outcome, newcomer))
         over.wait(pauses[number % len(pauses)])
 
-    def steady(first: int) -> None:
-        with victim.channel(HONEST) as channel:
-            for number in range(first, 10**9, CLIENTS):
-                if over.is_set():
-                    return
-                ask(channel, number, newcomer=False)
-
-    def newcomers(first: int) -> None:
-        for number in range(first, 10**9, CLIENTS):
-            if over.is_set():
-                return
+    def client(first: int) -> None:
+        numbers = takewhile(lambda _: not over.is_set(), count(first, CLIENTS))
+        if first < STEADY:
             with victim.channel(HONEST) as channel:
-                ask(channel, number, newcomer=True)
+                for number in numbers:
+                    ask(channel, number, newcomer=False)
+        else:
+            for number in numbers:
+                with victim.channel(HONEST) as channel:
+                    ask(channel, number, newcomer=True)
 
     parent.send("ready")
     for number in range(CLIENTS):
-        threading.Thread(target=steady if number < STEADY else newcomers, args=(number,)).start()
+        threading.Thread(target=client, args=(number,)).start()
     parent.recv()
     over.set()

@@ -9,6 +9,7 @@ separate processes. A daemon with more than `KILL_MIB` of memory is killed, to p
 from __future__ import annotations
 
 import resource
+import shutil
 import statistics
 import threading
 import time
@@ -237,16 +238,13 @@ class _Round:
             outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
             ended_s = time.monotonic()
             quiet = [one for one in asked.between(began_s, attacked_s) if one.ended_s < attacked_s]
-            well_ms = MAX_SLOWDOWN * max(map(_p95, _by_client_kind(quiet)))
+            well_ms = MAX_SLOWDOWN * max(_p95s_ms(quiet))
             recovery_s = asked.recovery_s(ended_s, well_ms) if scenario.honest else 0.0
             until_s = max(ended_s, attacked_s + _LEAST_S)
             time.sleep(max(0.0, until_s - time.monotonic()) if scenario.honest else 0.0)
             asked.finish()
         during = [one for one in asked.between(began_s, until_s) if one.ended_s >= attacked_s]
-        pairs = [
-            (_p95(before), _p95(now))
-            for before, now in zip(_by_client_kind(quiet), _by_client_kind(during), strict=True)
-        ]
+        pairs = zip(_p95s_ms(quiet), _p95s_ms(during), strict=True)
         quiet_p95_ms, p95_ms = max(pairs, key=lambda pair: pair[1] / max(pair[0], 1.0))
         return {
             "sent": outcome.sent,
@@ -274,7 +272,9 @@ class _Round:
         if keys is not None:
             settings["security.secret_key_file"] = keys / f"{SERVER}.key_secret"
             settings["security.allowed_clients"] = keys / ALLOWED
-        database = {"database": self._copied_database()}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # A copy, because attackers may write to it.
+        database = {"database": Path(shutil.copy(self._database, self._folder / "cloud.db"))}
         if scenario.tier == "cloud":
             settings |= database
         else:
@@ -292,13 +292,6 @@ class _Round:
         """Settings of a device that searches for peers."""
         peers = {"peers.enabled": True, "peers.beacon_port": self._victim.beacon_port}
         return {"cloud.endpoint": cloud, **{f"recognizer.{name}": value for name, value in peers.items()}}
-
-    def _copied_database(self) -> Path:
-        """Copy the database, because attackers may write to it."""
-        copy = self._folder / "cloud.db"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(self._database.read_bytes())
-        return copy
 
     def _keys(self) -> Path:
         keys = self._folder / "keys"
@@ -395,10 +388,7 @@ class _Samples:
         return _PATIENCE_S
 
 
-def _by_client_kind(asked: Sequence[PhotoResult]) -> tuple[list[PhotoResult], list[PhotoResult]]:
-    """Photos of clients that stay connected, and of clients that connect anew."""
-    return [one for one in asked if not one.newcomer], [one for one in asked if one.newcomer]
-
-
-def _p95(asked: Sequence[PhotoResult]) -> float:
-    return float(np.percentile([one.ms for one in asked], 95)) if asked else 0.0
+def _p95s_ms(asked: Sequence[PhotoResult]) -> list[float]:
+    """95th percentiles of clients that stay connected, and of clients that connect anew; 0 without photos."""
+    kinds = ([one.ms for one in asked if one.newcomer is newcomer] for newcomer in (False, True))
+    return [float(np.percentile(each_ms, 95)) if each_ms else 0.0 for each_ms in kinds]
