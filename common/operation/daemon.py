@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -40,12 +40,6 @@ class Daemon(Protocol):
 
     def stop(self, grace_s: float) -> None:
         """Accept no more requests, finish those in progress in ``grace_s`` seconds, release everything."""
-
-    def ready(self) -> bool:
-        """Whether the daemon can answer requests now."""
-
-    def details(self) -> Sequence[tuple[str, str]]:
-        """Facts for people, in display order."""
 
 
 def run_daemon(

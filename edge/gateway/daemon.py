@@ -115,14 +115,6 @@ class GatewayDaemon:
         self._server.stop(grace_s)
         self._edge.close()
 
-    def ready(self) -> bool:
-        """Always True once started; the route `/readyz` asks the edge."""
-        return True
-
-    def details(self) -> Sequence[tuple[str, str]]:
-        """Lines for the status; none."""
-        return ()
-
 
 def _require_tokens(settings: GatewaySettings, *, local: bool) -> None:
     """Require tokens if other machines have access, as other daemons require keys."""

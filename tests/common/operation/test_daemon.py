@@ -42,8 +42,6 @@ class ExampleDaemon:
         if mode in ("hanging", "late"):
             time.sleep(600)
         print("released", flush=True)
-    def ready(self): return True
-    def details(self): return ()
 
 mode, announce = sys.argv[1:]
 daemon.STOP_MARGIN_S = 0.1
@@ -170,12 +168,6 @@ class Refusing:
 
     def stop(self, grace_s: float) -> None:
         raise AssertionError("what was not started is not stopped")
-
-    def ready(self) -> bool:
-        return False
-
-    def details(self) -> tuple[tuple[str, str], ...]:
-        return ()
 
 
 def test_a_daemon_that_cannot_start_raises_its_error_and_leaves_nothing_behind(tmp_path: Path) -> None:
