@@ -13,10 +13,11 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nearsight.common.errors import NearsightError
@@ -180,15 +181,15 @@ def new_catalogues(victim: Victim) -> Outcome:
     counts: Counter[str] = Counter()
     end_s = time.monotonic() + victim.seconds
     with victim.channel() as channel:
-        add = Stub(channel, CATALOGUE).add_objects
+        add = Stub(channel, CATALOGUE).add_objects.future
         for number in range(150):
             request = catalogue_pb2.AddObjectsRequest(
                 objects=[catalogue_pb2.NewObject(object_id="forged", images=1)], index_later=True
             )
             if time.monotonic() > end_s:
                 break
-            with _counted(counts):
-                add(request, timeout_s=TIMEOUT_S, blobs=[image], catalogue=f"forged-{number}")
+            reply = add(request, timeout_s=TIMEOUT_S, blobs=[image], catalogue=f"forged-{number}")
+            _is_answered(reply.result, counts)
     return Outcome(f"{counts.total()} new catalogues", _in_words(counts))
 
 
@@ -197,18 +198,18 @@ def revoked_key(victim: Victim) -> Outcome:
     if victim.keys is None:
         raise ValueError("a key can be revoked only if the daemon has keys")
     allowed = victim.keys / ALLOWED
-    broken = []
+    broken, counts = [], Counter[str]()
     with victim.channel() as channel:
-        check = Stub(channel, _HEALTH).check
-        check(health_pb2.HealthRequest(), timeout_s=TIMEOUT_S)
+        check = partial(Stub(channel, _HEALTH).check, health_pb2.HealthRequest(), timeout_s=2.0)
+        check(timeout_s=TIMEOUT_S)
         time.sleep(victim.seconds)
         forbid_client(HOSTILE, allowed)
         time.sleep(1.0)
-        if _served(check):
+        if _is_answered(check, counts):
             broken.append("served 1 s after its key was removed")
         allow_client(victim.keys / f"{HOSTILE}.key", allowed)
         time.sleep(1.0)
-        if not _served(check):
+        if not _is_answered(check, counts):
             broken.append("refused 1 s after its key was allowed again")
     return Outcome(
         "calls after its key was removed and allowed again",
@@ -229,9 +230,7 @@ def burst(victim: Victim) -> Outcome:
         while time.monotonic() < end_s:
             photo = photos[number % len(photos)]
             started_s = time.monotonic()
-            with _counted(counts) as answered:
-                ask(stub, victim, photo).result()
-            if not answered:
+            if not _is_answered(ask(stub, victim, photo).result, counts):
                 refusals_ms.append((time.monotonic() - started_s) * 1e3)
                 time.sleep(0.1)
 
@@ -258,8 +257,7 @@ def _in_flight(victim: Victim, most: int, photos: Sequence[bytes], what: str) ->
     counts: Counter[str] = Counter()
 
     def ended(future: Future[Reply]) -> None:
-        with _counted(counts):
-            future.result()
+        _is_answered(future.result, counts)
         free.release()
 
     with victim.channel() as channel:
@@ -272,22 +270,14 @@ def _in_flight(victim: Victim, most: int, photos: Sequence[bytes], what: str) ->
     return Outcome(f"{number} {what}, {most} in flight", _in_words(counts))
 
 
-@contextmanager
-def _counted(counts: Counter[str]) -> Iterator[list[bool]]:
-    """Count the outcome of the call in the block; the list is not empty if the call was answered."""
+def _is_answered(call: Callable[[], Reply], counts: Counter[str]) -> bool:
+    """Wait for a call, and count its outcome."""
     try:
-        yield (answered := [])
-        counts["answered"] += 1
-        answered.append(True)
+        call()
     except NearsightError as error:
         counts[error.code.name] += 1
-
-
-def _served(check: Callable[..., Reply]) -> bool:
-    try:
-        check(health_pb2.HealthRequest(), timeout_s=2.0)
-    except NearsightError:
         return False
+    counts["answered"] += 1
     return True
 
 

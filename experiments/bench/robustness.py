@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -157,8 +157,8 @@ def bench_robustness(
         tried = []
         for number in range(1, rounds + 1):
             report_step(f"{scenario.name}: round {number} of {rounds}")
-            place = folder / f"{scenario.name}-{number}"
-            tried.append(_Round(scenario, museum, place).row())
+            place = (folder / f"{scenario.name}-{number}").resolve()
+            tried.append(_run_round(scenario, museum, place))
         rows.append(summary(scenario, tried))
     columns = {
         "attack": "{attack}",
@@ -206,100 +206,91 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
     return row
 
 
-class _Round:
-    """One attack on a new daemon."""
+def _run_round(scenario: Scenario, museum: TaughtMuseum, folder: Path) -> dict[str, Any]:
+    """Start a new daemon and attack it once; returns the figures of this round."""
+    with ExitStack() as stack:
+        group = stack.enter_context(ProcessGroup(folder))
+        daemon, victim = _start_victim(scenario, museum, folder, group)
+        meter = stack.enter_context(_Meter(daemon))
+        honest = stack.enter_context(child(run_honest_clients, victim)) if scenario.honest else None
+        hostile = stack.enter_context(child(run_attacker, scenario.run, victim))
+        asked = _Samples(honest)
+        time.sleep(_WARM_S)
+        began_s = time.monotonic()
+        time.sleep(_QUIET_S if scenario.honest else 0.0)
+        quiet_mib, quiet_threads = meter.now_mib(), meter.most_threads
+        quiet_descriptors = meter.most_descriptors
+        attacked_s = time.monotonic()
+        hostile.send("go")
+        outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
+        ended_s = time.monotonic()
+        quiet = [one for one in asked.between(began_s, attacked_s) if one.ended_s < attacked_s]
+        well_ms = MAX_SLOWDOWN * max(_p95s_ms(quiet))
+        recovery_s = asked.recovery_s(ended_s, well_ms) if scenario.honest else 0.0
+        until_s = max(ended_s, attacked_s + _LEAST_S)
+        time.sleep(max(0.0, until_s - time.monotonic()) if scenario.honest else 0.0)
+        asked.finish()
+    during = [one for one in asked.between(began_s, until_s) if one.ended_s >= attacked_s]
+    pairs = zip(_p95s_ms(quiet), _p95s_ms(during), strict=True)
+    quiet_p95_ms, p95_ms = max(pairs, key=lambda pair: pair[1] / max(pair[0], 1.0))
+    return {
+        "sent": outcome.sent,
+        "refused": outcome.refused,
+        "broken": outcome.broken,
+        "ended": meter.ended,
+        "quiet_mib": quiet_mib,
+        "most_mib": meter.most_mib,
+        "quiet_descriptors": quiet_descriptors,
+        "most_descriptors": meter.most_descriptors,
+        "more_threads": meter.most_threads - quiet_threads,
+        "quiet_p95_ms": quiet_p95_ms,
+        "p95_ms": p95_ms,
+        "slower": p95_ms / max(quiet_p95_ms, 1.0),
+        "answered": float(np.mean([not one.outcome for one in during])) if during else 1.0,
+        "photos": len(during),
+        "recovery_s": recovery_s,
+        **outcome.figures,
+    }
 
-    def __init__(self, scenario: Scenario, museum: TaughtMuseum, folder: Path) -> None:
-        self._scenario = scenario
-        self._folder = folder.resolve()
-        self._database = museum.database
-        photos = tuple(paths[0] for paths in museum.photos.values())
-        self._victim = Victim(
-            "", "", CATALOGUE, tuple(museum.photos), photos, None, scenario.seconds, free_udp_port()
-        )
 
-    def row(self) -> dict[str, Any]:
-        """Run the attack and return the figures of this round."""
-        scenario = self._scenario
-        with ExitStack() as stack:
-            group = stack.enter_context(ProcessGroup(self._folder))
-            daemon, victim = self._start(group)
-            meter = stack.enter_context(_Meter(daemon))
-            honest = stack.enter_context(child(run_honest_clients, victim)) if scenario.honest else None
-            hostile = stack.enter_context(child(run_attacker, scenario.run, victim))
-            asked = _Samples(honest)
-            time.sleep(_WARM_S)
-            began_s = time.monotonic()
-            time.sleep(_QUIET_S if scenario.honest else 0.0)
-            quiet_mib, quiet_threads = meter.now_mib(), meter.most_threads
-            quiet_descriptors = meter.most_descriptors
-            attacked_s = time.monotonic()
-            hostile.send("go")
-            outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
-            ended_s = time.monotonic()
-            quiet = [one for one in asked.between(began_s, attacked_s) if one.ended_s < attacked_s]
-            well_ms = MAX_SLOWDOWN * max(_p95s_ms(quiet))
-            recovery_s = asked.recovery_s(ended_s, well_ms) if scenario.honest else 0.0
-            until_s = max(ended_s, attacked_s + _LEAST_S)
-            time.sleep(max(0.0, until_s - time.monotonic()) if scenario.honest else 0.0)
-            asked.finish()
-        during = [one for one in asked.between(began_s, until_s) if one.ended_s >= attacked_s]
-        pairs = zip(_p95s_ms(quiet), _p95s_ms(during), strict=True)
-        quiet_p95_ms, p95_ms = max(pairs, key=lambda pair: pair[1] / max(pair[0], 1.0))
-        return {
-            "sent": outcome.sent,
-            "refused": outcome.refused,
-            "broken": outcome.broken,
-            "ended": meter.ended,
-            "quiet_mib": quiet_mib,
-            "most_mib": meter.most_mib,
-            "quiet_descriptors": quiet_descriptors,
-            "most_descriptors": meter.most_descriptors,
-            "more_threads": meter.most_threads - quiet_threads,
-            "quiet_p95_ms": quiet_p95_ms,
-            "p95_ms": p95_ms,
-            "slower": p95_ms / max(quiet_p95_ms, 1.0),
-            "answered": float(np.mean([not one.outcome for one in during])) if during else 1.0,
-            "photos": len(during),
-            "recovery_s": recovery_s,
-            **outcome.figures,
-        }
+def _start_victim(
+    scenario: Scenario, museum: TaughtMuseum, folder: Path, group: ProcessGroup
+) -> tuple[ManagedProcess, Victim]:
+    """Start the daemon, and a cloud behind it unless it is a cloud."""
+    settings, beacon_port = dict[str, object](metrics_listen="127.0.0.1:0"), free_udp_port()
+    keys = _make_keys(folder / "keys") if scenario.curve else None
+    if keys is not None:
+        settings["security.secret_key_file"] = keys / f"{SERVER}.key_secret"
+        settings["security.allowed_clients"] = keys / ALLOWED
+    folder.mkdir(parents=True, exist_ok=True)
+    # A copy, because attackers may write to it.
+    database = {"database": Path(shutil.copy(museum.database, folder / "cloud.db"))}
+    if scenario.tier == "cloud":
+        settings |= database
+    else:
+        cloud = endpoint_of(start_daemon(group, "cloud", "cloud-behind", database))
+        if scenario.tier == "edge":
+            settings["cloud"] = cloud
+        else:  # a device that searches for peers
+            settings["cloud.endpoint"] = cloud
+            settings["recognizer.peers.enabled"] = True
+            settings["recognizer.peers.beacon_port"] = beacon_port
+    daemon = start_daemon(group, scenario.tier, scenario.tier, settings)
+    # Takes effect before the daemon reads the limit, because its interpreter starts slowly.
+    if scenario.descriptors:
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (scenario.descriptors,) * 2)
+    announced = daemon.wait_ready()
+    endpoint, metrics = str(announced["endpoint"]), str(announced["metrics"])
+    objects, photos = tuple(museum.photos), tuple(paths[0] for paths in museum.photos.values())
+    return daemon, Victim(endpoint, metrics, CATALOGUE, objects, photos, keys, scenario.seconds, beacon_port)
 
-    def _start(self, group: ProcessGroup) -> tuple[ManagedProcess, Victim]:
-        """Start the daemon, and a cloud behind it unless it is a cloud."""
-        scenario, settings = self._scenario, dict[str, object](metrics_listen="127.0.0.1:0")
-        keys = self._keys() if scenario.curve else None
-        if keys is not None:
-            settings["security.secret_key_file"] = keys / f"{SERVER}.key_secret"
-            settings["security.allowed_clients"] = keys / ALLOWED
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # A copy, because attackers may write to it.
-        database = {"database": Path(shutil.copy(self._database, self._folder / "cloud.db"))}
-        if scenario.tier == "cloud":
-            settings |= database
-        else:
-            cloud = endpoint_of(start_daemon(group, "cloud", "cloud-behind", database))
-            settings |= {"cloud": cloud} if scenario.tier == "edge" else self._sharing(cloud)
-        daemon = start_daemon(group, scenario.tier, scenario.tier, settings)
-        # Takes effect before the daemon reads the limit, because its interpreter starts slowly.
-        if scenario.descriptors:
-            resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (scenario.descriptors,) * 2)
-        announced = daemon.wait_ready()
-        endpoint, metrics = str(announced["endpoint"]), str(announced["metrics"])
-        return daemon, replace(self._victim, endpoint=endpoint, metrics=metrics, keys=keys)
 
-    def _sharing(self, cloud: str) -> dict[str, object]:
-        """Settings of a device that searches for peers."""
-        peers = {"peers.enabled": True, "peers.beacon_port": self._victim.beacon_port}
-        return {"cloud.endpoint": cloud, **{f"recognizer.{name}": value for name, value in peers.items()}}
-
-    def _keys(self) -> Path:
-        keys = self._folder / "keys"
-        generate_keys(keys, SERVER, overwrite=True)
-        for name in (HONEST, HOSTILE):
-            public = generate_keys(keys, name, overwrite=True).public_file
-            allow_client(public, keys / ALLOWED, overwrite=True)
-        return keys
+def _make_keys(keys: Path) -> Path:
+    generate_keys(keys, SERVER, overwrite=True)
+    for name in (HONEST, HOSTILE):
+        public = generate_keys(keys, name, overwrite=True).public_file
+        allow_client(public, keys / ALLOWED, overwrite=True)
+    return keys
 
 
 class _Meter:
