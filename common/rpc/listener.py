@@ -24,7 +24,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -135,7 +134,8 @@ class Listener:
             from nearsight.common.rpc.curve import Curve  # noqa: PLC0415  only needed with keys
 
             own = read_secret_key(security.secret_key_file)
-            self._mechanism = partial(Curve, z85.decode(own.public), z85.decode(own.secret), self._admit)
+            public, secret = z85.decode(own.public), z85.decode(own.secret)
+            self._mechanism = lambda: Curve(public, secret, self._admit)
         self._most = _most_connections(settings)
         self._unproven = max(1, self._most // _UNPROVEN) if allowed is not None else 0
         self._lock = threading.Lock()

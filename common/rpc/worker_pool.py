@@ -93,7 +93,6 @@ class WorkerPool:
             name = f"rpc-{self._name}-{index}"
             thread = threading.Thread(target=self._loop, args=(receive,), name=name, daemon=True)
             self._threads.append(thread)
-        for thread in self._threads:
             thread.start()
 
     def offer(self, call: ServedCall) -> None:
