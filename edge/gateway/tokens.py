@@ -31,7 +31,7 @@ class Token:
     name: str
     """Name of the holder."""
     sha256: str
-    """Hash of the token, in hexadecimal digits."""
+    """Hash of the token, in hexadecimal digits; empty for a client that needs no token."""
     catalogues: tuple[str, ...] = ()
     """Permitted catalogues; empty: all."""
     rate_per_s: float | None = None
