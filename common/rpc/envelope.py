@@ -152,7 +152,14 @@ def encode_response(
         header.error, header.advice = error.message[:LONGEST_TEXT], error.advice[:LONGEST_TEXT]
         header.retry_after_ms = round(retry_after_s * 1000)
     for hop in hops:
-        header.hops.add(**dict(zip(Hop.__slots__, _HOP_VALUES(hop), strict=True)))
+        header.hops.add(
+            tier=hop.tier,
+            queue_ms=hop.queue_ms,
+            compute_ms=hop.compute_ms,
+            next_tier_ms=hop.next_tier_ms,
+            received_bytes=hop.received_bytes,
+            sent_bytes=hop.sent_bytes,
+        )
     return [header.SerializeToString(), *blobs]
 
 
