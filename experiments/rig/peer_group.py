@@ -64,7 +64,7 @@ class PeerHandle:
         self.node_id = ""
         self.endpoint = ""
         """Node id and endpoint; empty before the node is started."""
-        self._process = process
+        self.process = process
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
         self._changed = threading.Condition()
@@ -72,7 +72,7 @@ class PeerHandle:
 
     def send(self, command: Command) -> None:
         """Send a command to the process; `answer` returns the response."""
-        self._process.write_line(json.dumps(command))
+        self.process.write_line(json.dumps(command))
 
     def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
         """Response to the oldest command that has none yet.
@@ -87,7 +87,7 @@ class PeerHandle:
         except queue.Empty:
             raise Unavailable(f"{self.name} did not answer within {timeout_s:g} s") from None
         if answer is None:
-            raise Unavailable(f"{self.name} has ended: {self._process.last_lines()}")
+            raise Unavailable(f"{self.name} has ended: {self.process.last_lines()}")
         if "error" in answer:
             raise Unavailable(f"{self.name}: {answer['error']}")
         return answer
@@ -96,18 +96,6 @@ class PeerHandle:
         """Send a command and wait for the response."""
         self.send(command)
         return self.answer(timeout_s)
-
-    def kill(self) -> float:
-        """Kill the process with SIGKILL, to simulate a power failure; returns the time."""
-        at_s = time.monotonic()
-        self._process.send_signal(signal.SIGKILL)
-        return at_s
-
-    @property
-    def live(self) -> frozenset[str]:
-        """Ids of the peers that this node sees now."""
-        with self._changed:
-            return self._live[-1][1] if self._live else frozenset()
 
     def wait_peers(
         self, wanted: Callable[[frozenset[str]], bool], deadline_s: float, since_s: float = 0.0
@@ -132,7 +120,7 @@ class PeerHandle:
                 self._changed.wait(left_s)
 
     def _read_output(self) -> None:
-        for line in self._process.output:
+        for line in self.process.output:
             message = json.loads(line)
             if message.get("event") == "live":
                 with self._changed:
@@ -203,7 +191,9 @@ class PeerGroup:
     def kill(self, node: PeerHandle) -> float:
         """Kill a node, to simulate a power failure, and remove it from `nodes`; returns the time."""
         self.nodes.remove(node)
-        return node.kill()
+        at_s = time.monotonic()
+        node.process.send_signal(signal.SIGKILL)
+        return at_s
 
     def wait_gone(self, node_id: str, since_s: float, timeout_s: float) -> list[float]:
         """Wait until no node sees this one any more; returns the time for each node."""

@@ -34,7 +34,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,26 +72,6 @@ def value_of(key: str, size_bytes: int) -> bytes:
 def key_name(number: int) -> str:
     """The key with this number in ``fill`` and ``check``."""
     return f"key/{number:06d}"
-
-
-@dataclass(frozen=True, slots=True)
-class TimedCall:
-    """One put or get of a trace."""
-
-    key: str
-    """The key."""
-    late_ms: float
-    """Delay of the start against the plan [ms]; not part of ``ms``."""
-    ms: float
-    """From the call to the result [ms]."""
-    outcome: str
-    """"ok", "missing", "wrong", or the name of an error."""
-    local: bool
-    """Whether this node answered a get from its own storage, without a message."""
-
-    def to_json(self) -> list[object]:
-        """The fields in order."""
-        return [self.key, round(self.late_ms, 4), round(self.ms, 4), self.outcome, self.local]
 
 
 class PeerProcess:
@@ -165,12 +145,10 @@ class PeerProcess:
         if store == KADEMLIA:
             whole = begin_s - time.monotonic() + requests[-1][0] + 30.0 * len(requests)
             node = self._kademlia_node()
-            rows = node.run(_kademlia_trace(node, kind, requests, begin_s, size), whole)
-        else:
-            rows = [self._timed_call(kind, key, begin_s + at_s, size) for at_s, key in requests]
-        return {"rows": [row.to_json() for row in rows]}
+            return {"rows": node.run(_kademlia_trace(node, kind, requests, begin_s, size), whole)}
+        return {"rows": [self._timed_call(kind, key, begin_s + at_s, size) for at_s, key in requests]}
 
-    def _timed_call(self, kind: str, key: str, due_s: float, size_bytes: int) -> TimedCall:
+    def _timed_call(self, kind: str, key: str, due_s: float, size_bytes: int) -> Answer:
         _wait_until(due_s)
         began_s = time.monotonic()
         outcome, before = OK, time.perf_counter()
@@ -186,7 +164,7 @@ class PeerProcess:
             after, outcome = time.perf_counter(), type(error).__name__
         # Computed after the call: before it, the lookup would warm the caches of the timed call.
         local = kind == GET and self._holds(key)
-        return TimedCall(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
+        return _trace_row(key, began_s - due_s, after - before, outcome, local=local)
 
     def _holds(self, key: str) -> bool:
         """Whether ``get`` answers from this node's own storage, without a message."""
@@ -220,17 +198,8 @@ class PeerProcess:
         return {"keys": sorted(self._node.held_keys())}
 
     def _counters(self, _command: Command) -> Answer:
-        beacons = self._node.beacon_counters
-        return {
-            "at_s": time.monotonic(),
-            "wire": asdict(read_wire()),
-            "beacons": {
-                "sent": beacons.sent,
-                "received": beacons.received,
-                "sent_bytes": beacons.sent_bytes,
-                "received_bytes": beacons.received_bytes,
-            },
-        }
+        beacons = asdict(self._node.beacon_counters)
+        return {"at_s": time.monotonic(), "wire": interface_counters(), "beacons": beacons}
 
     def _kademlia_node(self) -> KademliaNode:
         if self._kademlia is None:
@@ -238,33 +207,23 @@ class PeerProcess:
         return self._kademlia
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+def interface_counters() -> dict[str, int]:
     """The kernel's counters of all interfaces but loopback: Ethernet frames without preamble and checksum.
 
-    In its own network namespace, a process sees only its own traffic. All zero without interfaces.
+    In its own network namespace, a process sees only its own traffic. Zeros if the system has no counters.
+    The names are those of `BeaconCounts`.
     """
-
-    sent_packets: int = 0
-    sent_bytes: int = 0
-    received_packets: int = 0
-    received_bytes: int = 0
-    """Since the interfaces were created."""
-
-
-def read_wire() -> Wire:
-    """Read the counters; zeros if the system has none."""
     try:
         counters = psutil.net_io_counters(pernic=True, nowrap=False)
     except OSError:
-        return Wire()
+        counters = {}
     wired = [counter for interface, counter in counters.items() if interface != _LOOPBACK]
-    return Wire(
-        sent_packets=sum(counter.packets_sent for counter in wired),
-        sent_bytes=sum(counter.bytes_sent for counter in wired),
-        received_packets=sum(counter.packets_recv for counter in wired),
-        received_bytes=sum(counter.bytes_recv for counter in wired),
-    )
+    return {
+        "sent": sum(counter.packets_sent for counter in wired),
+        "sent_bytes": sum(counter.bytes_sent for counter in wired),
+        "received": sum(counter.packets_recv for counter in wired),
+        "received_bytes": sum(counter.bytes_recv for counter in wired),
+    }
 
 
 def outcome_of(key: str, value: bytes | None, size_bytes: int) -> str:
@@ -274,9 +233,29 @@ def outcome_of(key: str, value: bytes | None, size_bytes: int) -> str:
     return OK if value == value_of(key, size_bytes) else WRONG
 
 
+def _trace_row(key: str, late_s: float, took_s: float, outcome: str, *, local: bool) -> Answer:
+    """One put or get of a trace.
+
+    Parameters
+    ----------
+    key : str
+        The key.
+    late_s : float
+        Delay of the start against the plan [s]; not part of ``took_s``.
+    took_s : float
+        From the call to the result [s].
+    outcome : str
+        "ok", "missing", "wrong", or the name of an error.
+    local : bool
+        Whether this node answered a get from its own storage, without a message.
+    """
+    late_ms, ms = round(late_s * 1000, 4), round(took_s * 1000, 4)
+    return {"key": key, "late_ms": late_ms, "ms": ms, "outcome": outcome, "local": int(local)}
+
+
 async def _kademlia_trace(
     node: KademliaNode, kind: str, requests: Sequence[tuple[float, str]], begin_s: float, size_bytes: int
-) -> list[TimedCall]:
+) -> list[Answer]:
     import asyncio  # noqa: PLC0415  only needed with Kademlia
 
     rows = []
@@ -294,7 +273,7 @@ async def _kademlia_trace(
             outcome = outcome_of(key, value, size_bytes)
         # computed after the call, as in `_timed_call`; a get of this package stores nothing here
         local = kind == GET and node.holds(key)
-        rows.append(TimedCall(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local))
+        rows.append(_trace_row(key, began_s - due_s, after - before, outcome, local=local))
     return rows
 
 

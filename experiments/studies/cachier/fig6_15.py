@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -115,11 +116,7 @@ SMOKE_SETTINGS = (
 
 
 FULL = LookupPlan(
-    period_s=5.0,
-    departure_s=15.0,
-    ping_timeout_s=0.9,
-    read_timeout_s=2.0,
-    hedge_s=0.25,
+    PeerSettings(period_s=5.0, departure_s=15.0, ping_timeout_s=0.9, read_timeout_s=2.0, hedge_s=0.25),
     keys=200,
     requests=30,
     put_rate=20.0,
@@ -130,11 +127,7 @@ FULL = LookupPlan(
 ON_RADIO = replace(FULL, put_rate=8.0)
 """Fewer puts, because a put with k = 20 takes eighty frames on the shared channel."""
 SMOKE = LookupPlan(
-    period_s=0.4,
-    departure_s=0.8,
-    ping_timeout_s=10.0,
-    read_timeout_s=30.0,
-    hedge_s=10.0,
+    PeerSettings(period_s=0.4, departure_s=0.8, ping_timeout_s=10.0, read_timeout_s=30.0, hedge_s=10.0),
     keys=12,
     requests=8,
     put_rate=50.0,
@@ -191,8 +184,8 @@ class Figure(Experiment):
             "k": setting.kademlia.k,
             "alpha": setting.kademlia.alpha,
             "copies": setting.kademlia.copies or setting.kademlia.k,
-            "period_s": plan.period_s,
-            "departure_s": plan.departure_s,
+            "period_s": plan.peers.period_s,
+            "departure_s": plan.peers.departure_s,
             "value_bytes": VALUE_BYTES,
             "rate_mbps": setting.radio.rate_mbps if setting.radio else RATE_MBPS,
             "loss": setting.radio.loss if setting.radio else 0.0,
