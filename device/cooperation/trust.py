@@ -24,6 +24,8 @@ from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 BACK_OFF_S, LONGEST_BACK_OFF_S = 5.0, 120.0
 """Time for which a peer is not asked for models after a failure, and its maximum [s]; doubles with each
 failure."""
+LARGEST_ANSWER_BYTES = 4 * 2**20
+"""Maximum size of a peer's answer; longer ones are rejected unread."""
 _MOST_REMEMBERED = 4096
 
 
@@ -73,7 +75,7 @@ class Verdict(enum.Enum):
     """Not the requested model."""
 
 
-def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) -> Verdict:
+def verify(reply: Reply, object_id: str, listed: ModelDigest) -> Verdict:
     """Compare an answer with the listing of a tier.
 
     Parameters
@@ -84,11 +86,9 @@ def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) 
         The requested object.
     listed : ModelDigest
         Its version and digest.
-    limit_bytes : int
-        Maximum size of an answer; longer ones are rejected unread.
     """
     message = reply.message
-    if not isinstance(message, GetObjectModelsResponse) or reply.received_bytes > limit_bytes:
+    if not isinstance(message, GetObjectModelsResponse) or reply.received_bytes > LARGEST_ANSWER_BYTES:
         return Verdict.WRONG
     if not message.models:
         return Verdict.MISSING
