@@ -139,7 +139,7 @@ class Cooperation:
             ("models here", f"{amount_text(len(held), held.size_bytes)}, {held.unused} not used yet"),
             ("models fetched but not used", amount_text(wasted.wasted_models, wasted.wasted_bytes)),
         )
-        return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
+        return replace(report, facts=facts)
 
     def start(self) -> None:
         """Start serving and looking for peers.
