@@ -37,7 +37,6 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 import xxhash
@@ -46,6 +45,7 @@ from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.presence.addresses import host_and_port
 from nearsight.device.peers.presence.identity import shown
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.rig.kademlia_node import KademliaNode, KademliaSettings
@@ -91,26 +91,12 @@ class PeerProcess:
         self._node = node
         self._kademlia = kademlia
         self._send = send
-        self._commands: dict[str, Callable[[Command], Answer]] = {
-            "start": self._start,
-            "join": self._join,
-            "trace": self._trace,
-            "fill": self._fill,
-            "check": self._check,
-            "merge": self._merge,
-            "counts": self._counts,
-            "held": self._held,
-            "counters": self._counters,
-        }
 
     def execute(self, command: Command) -> None:
         """Execute one command and send its response, or an error response if the node raises an error."""
         name = str(command.get("do"))
-        handler = self._commands.get(name)
         try:
-            if handler is None:
-                raise InvalidArgument(f"there is no command {name!r}", advice=f"known: {[*self._commands]}")
-            self._send({"did": name, **handler(command)})
+            self._send({"did": name, **self._executed(name, command)})
         except NearsightError as error:
             self._send({"did": name, "error": str(error)})
 
@@ -120,23 +106,45 @@ class PeerProcess:
             self._kademlia.stop()
         self._node.stop(grace_s)
 
-    def _start(self, _command: Command) -> Answer:
+    def _executed(self, name: str, command: Command) -> Answer:
+        node, store = self._node, self._node.store
+        match name:
+            case "start":
+                return self._start()
+            case "join":
+                neighbours = [host_and_port(peer.endpoint) for peer in node.peers()]
+                return {"neighbours": self._kademlia_node().join(neighbours, _JOIN_TIMEOUT_S)}
+            case "trace":
+                return self._trace(command)
+            case "fill":
+                size = int(command["value_bytes"])
+                return _failed_keys(command, lambda key: store.put(key, value_of(key, size)), lambda *_: OK)
+            case "check":
+                size = int(command["value_bytes"])
+                return _failed_keys(command, store.get, lambda key, value: outcome_of(key, value, size))
+            case "merge":
+                return self._merge(command)
+            case "counts":
+                return {"counts": dict(store.counts(str(command["key"])).result())}
+            case "held":
+                return {"keys": sorted(node.held_keys())}
+            case "counters":
+                beacons = asdict(node.beacon_counters)
+                return {"at_s": time.monotonic(), "wire": interface_counters(), "beacons": beacons}
+            case _:
+                raise InvalidArgument(f"there is no command {name!r}")
+
+    def _start(self) -> Answer:
         self._node.watch(self._changed)
         at_s = time.monotonic()
         self._node.start()
-        address = urlsplit(self._node.endpoint)
         if self._kademlia is not None:
-            self._kademlia.start(str(address.hostname), int(address.port or 0))
+            self._kademlia.start(*host_and_port(self._node.endpoint))
         return {"node_id": shown(self._node.node_id), "endpoint": self._node.endpoint, "at_s": at_s}
 
     def _changed(self) -> None:
         live = [shown(peer.node_id) for peer in self._node.peers()]
         self._send({"event": "live", "at_s": time.monotonic(), "live": live})
-
-    def _join(self, _command: Command) -> Answer:
-        addresses = [urlsplit(peer.endpoint) for peer in self._node.peers()]
-        found = [(str(one.hostname), int(one.port or 0)) for one in addresses]
-        return {"neighbours": self._kademlia_node().join(found, _JOIN_TIMEOUT_S)}
 
     def _trace(self, command: Command) -> Answer:
         requests = [(float(at_s), str(key)) for at_s, key in command["requests"]]
@@ -149,7 +157,7 @@ class PeerProcess:
         return {"rows": [self._timed_call(kind, key, begin_s + at_s, size) for at_s, key in requests]}
 
     def _timed_call(self, kind: str, key: str, due_s: float, size_bytes: int) -> Answer:
-        _wait_until(due_s)
+        time.sleep(max(0.0, due_s - time.monotonic()))
         began_s = time.monotonic()
         outcome, before = OK, time.perf_counter()
         try:
@@ -171,16 +179,6 @@ class PeerProcess:
         replicas = self._node.route.nodes_for(key, self._node.settings.replicas)
         return self._node.node_id in replicas and self._node.synchronised()
 
-    def _fill(self, command: Command) -> Answer:
-        size = int(command["value_bytes"])
-        return _failed_keys(
-            command, lambda key: self._node.store.put(key, value_of(key, size)), lambda *_: OK
-        )
-
-    def _check(self, command: Command) -> Answer:
-        size = int(command["value_bytes"])
-        return _failed_keys(command, self._node.store.get, lambda key, value: outcome_of(key, value, size))
-
     def _merge(self, command: Command) -> Answer:
         counts = {str(name): int(count) for name, count in command["counts"].items()}
         postponed = 0
@@ -190,16 +188,6 @@ class PeerProcess:
             except NearsightError:
                 postponed += 1  # the node keeps the change and retries it
         return {"postponed": postponed}
-
-    def _counts(self, command: Command) -> Answer:
-        return {"counts": dict(self._node.store.counts(str(command["key"])).result())}
-
-    def _held(self, _command: Command) -> Answer:
-        return {"keys": sorted(self._node.held_keys())}
-
-    def _counters(self, _command: Command) -> Answer:
-        beacons = asdict(self._node.beacon_counters)
-        return {"at_s": time.monotonic(), "wire": interface_counters(), "beacons": beacons}
 
     def _kademlia_node(self) -> KademliaNode:
         if self._kademlia is None:
@@ -305,11 +293,6 @@ def _failed_keys(
     while open_calls:
         settle()
     return {"failed": failed}
-
-
-def _wait_until(due_s: float) -> None:
-    while (wait_s := due_s - time.monotonic()) > 0:
-        time.sleep(wait_s)
 
 
 def main() -> None:
