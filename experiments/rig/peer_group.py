@@ -27,7 +27,7 @@ from nearsight.experiments.links.namespaces import NamespaceNetwork, unavailable
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
-from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0
@@ -58,17 +58,16 @@ class GroupPlan:
 class PeerHandle:
     """Controls one process of a group."""
 
-    def __init__(self, name: str, process: ManagedProcess) -> None:
-        self.name = name
+    def __init__(self, process: ManagedProcess) -> None:
+        self.process = process
+        self.name = process.name
         """Name of the process and of its device."""
         self.node_id = ""
-        self.endpoint = ""
-        """Node id and endpoint; empty before the node is started."""
-        self.process = process
+        """Node id; empty before the node is started."""
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
         self._changed = threading.Condition()
-        threading.Thread(target=self._read_output, name=f"read-{name}", daemon=True).start()
+        threading.Thread(target=self._read_output, name=f"read-{self.name}", daemon=True).start()
 
     def send(self, command: Command) -> None:
         """Send a command to the process; `answer` returns the response."""
@@ -132,7 +131,8 @@ class PeerHandle:
 
 
 class PeerGroup:
-    """Starts a group of nodes; a context manager that always removes its processes and namespaces.
+    """Starts a group of nodes; a context manager that always removes its processes and namespaces, also after
+    SIGTERM.
 
     Parameters
     ----------
@@ -156,6 +156,7 @@ class PeerGroup:
 
     def __enter__(self) -> PeerGroup:
         with ExitStack() as undo:
+            undo.enter_context(termination_as_interrupt())
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
             places = self._places(undo)
@@ -167,7 +168,7 @@ class PeerGroup:
             ]
             for process in started:
                 process.wait_ready(START_TIMEOUT_S)
-            self.nodes = [PeerHandle(process.name, process) for process in started]
+            self.nodes = [PeerHandle(process) for process in started]
             self._open = undo.pop_all()
         return self
 
@@ -179,7 +180,7 @@ class PeerGroup:
         chosen = self.nodes if nodes is None else nodes
         answers = ask_all(chosen, {"do": "start"})
         for node, answer in zip(chosen, answers, strict=True):
-            node.node_id, node.endpoint = str(answer["node_id"]), str(answer["endpoint"])
+            node.node_id = str(answer["node_id"])
         return max(float(answer["at_s"]) for answer in answers)
 
     def wait_all_see_all(self, nodes: Sequence[PeerHandle], timeout_s: float) -> list[float]:

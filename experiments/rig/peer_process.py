@@ -140,7 +140,7 @@ class PeerProcess:
         self._node.start()
         if self._kademlia is not None:
             self._kademlia.start(*host_and_port(self._node.endpoint))
-        return {"node_id": shown(self._node.node_id), "endpoint": self._node.endpoint, "at_s": at_s}
+        return {"node_id": shown(self._node.node_id), "at_s": at_s}
 
     def _changed(self) -> None:
         live = [shown(peer.node_id) for peer in self._node.peers()]

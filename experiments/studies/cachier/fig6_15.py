@@ -46,7 +46,6 @@ from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.peer_group import LOOPBACK
 from nearsight.experiments.rig.peer_process import KADEMLIA, NEARSIGHT
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.cachier.lookup_numbers import (
     ALL_GETS,
     OVER_NETWORK,
@@ -173,8 +172,7 @@ class Figure(Experiment):
             options.rng(self.name, setting.nodes, number),
             options.seed + number,
         )
-        with termination_as_interrupt():
-            measured = measurement.run(SYSTEMS if number % 2 == 0 else SYSTEMS[::-1])
+        measured = measurement.run(SYSTEMS if number % 2 == 0 else SYSTEMS[::-1])
         head: Row = {
             "setting": setting.name,
             "title": setting.title,

@@ -25,7 +25,6 @@ from nearsight.experiments.framework.experiment import (
     Target,
     table_of,
 )
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
@@ -105,8 +104,7 @@ class Figure(Experiment):
         if part == ENDURANCE:
             folder = options.museums.resolve().parent / "testbed" / self.name / cell.key
             plan = SMOKE if options.smoke else FULL
-            with termination_as_interrupt():
-                rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
+            rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
         else:
             names = cell.parameters["configurations"].split("+")
             rows = self._prefetching.run(cell.parameters["repetition"], options, names)
