@@ -184,13 +184,14 @@ class Cooperation:
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
         """The device or a tier recognised ``found``, after ``previous``."""
         self._steps.count(previous, found.object_id)
-        if self.adapter is None:
+        adapter = self.adapter
+        if adapter is None:
             return
         model = self._models.peek(found.object_id)
         if model is None or model.version != found.version:
             return
         if features is not None:
-            self._background.submit(lambda: self._learn(features, found, model))
+            self._background.submit(lambda: self._learn(adapter, features, found, model))
         if previous != found.object_id:
             self._background.submit(lambda: self._ask_for_views(model))
 
@@ -209,10 +210,9 @@ class Cooperation:
 
     # Adapted views
 
-    def _learn(self, features: Features, found: RecognizedObject, model: ObjectModel) -> None:
-        adapter = self.adapter
-        if adapter is None:
-            return
+    def _learn(
+        self, adapter: Adapter, features: Features, found: RecognizedObject, model: ObjectModel
+    ) -> None:
         item = adapter.on_recognized(features, found, model)
         if item is not None:
             key = adapt_key(self._context.catalogue, model.object_id, model.version)

@@ -131,8 +131,9 @@ class PeerHandle:
 
 
 class PeerGroup:
-    """Starts a group of nodes; a context manager that always removes its processes and namespaces, also after
-    SIGTERM.
+    """Starts a group of nodes; a context manager that always removes its processes and namespaces.
+
+    This includes the end by SIGTERM.
 
     Parameters
     ----------

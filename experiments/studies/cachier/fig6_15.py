@@ -308,7 +308,7 @@ def _draw_setting(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any
     title = [str(found["title"])]
     for system, one in found["systems"].items():
         means = mean_per_node(row for row in rows if row["system"] == system)
-        mean, deviation, _ = np.array([*means.values()]).reshape(-1, 3).T
+        mean, deviation = np.array([*means.values()]).reshape(-1, 2).T
         below = np.minimum(deviation, np.maximum(mean - _LEAST_MS, 0.0))
         axes.errorbar(
             np.arange(1, len(means) + 1) + _SHIFT[system],

@@ -81,22 +81,16 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """The group with failures; then one session per crowd and configuration."""
-        both = f"{ALONE}+{SHARING}"
-        prefetching = [
-            (number, configurations)
-            for number in range(1 if options.smoke else REPETITIONS)
-            for configurations in ([both] if options.smoke else _order(number))
-        ]
-        return (
-            Cell("nothing-lost", {"part": ENDURANCE}),
-            *(
-                Cell(
-                    f"prefetching-{number}-{'both' if options.smoke else names}",
-                    {"part": PREFETCHING, "repetition": number, "configurations": names},
-                )
-                for number, names in prefetching
-            ),
-        )
+
+        def session(number: int, name: str, configurations: str) -> Cell:
+            parameters = {"part": PREFETCHING, "repetition": number, "configurations": configurations}
+            return Cell(f"prefetching-{number}-{name}", parameters)
+
+        if options.smoke:
+            sessions = [session(0, "both", f"{ALONE}+{SHARING}")]
+        else:
+            sessions = [session(number, one, one) for number in range(REPETITIONS) for one in _order(number)]
+        return (Cell("nothing-lost", {"part": ENDURANCE}), *sessions)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Measure one of the parts."""
