@@ -34,7 +34,6 @@ from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.protocol import adapt_key
 from nearsight.device.cooperation.sharing import ModelSharing, PeerModelService
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.peers.settings import PeerSettings
@@ -105,7 +104,7 @@ class Cooperation:
             self.node.node_id,
             self.node.store,
             self.node.route,
-            self._neighbours if services else tuple,
+            lambda: [peer.node_id for peer in self.node.peers()] if services else [],
             self._background,
             clock,
             rng,
@@ -159,9 +158,6 @@ class Cooperation:
         self._background.stop(timeout_s=1.0)
         self._steps.close(_LAST_STEPS_S)
         self.node.stop(_HAND_OVER_S)
-
-    def _neighbours(self) -> tuple[NodeId, ...]:
-        return tuple(peer.node_id for peer in self.node.peers())
 
     # Implementation of `HeldModelsObserver`
 

@@ -116,13 +116,9 @@ class CooperativeModelSource:
 
     def listed(self) -> None:
         """After a new listing: trust peers again whose models were wrong only by the old digests."""
-        self._background.submit(lambda: self._reputation.restore(self._is_outdated))
+        self._background.submit(lambda: self._reputation.restore(self._context.digests))
 
     # In the background thread
-
-    def _is_outdated(self, object_id: str, digest: bytes) -> bool:
-        listed = self._context.digests.of(object_id)
-        return listed is None or listed.digest != digest
 
     def _begin_or_join(self, search: _Search) -> None:
         """Start a search, or wait for the open one of the same object: claims exclude only other devices."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cachetools import FIFOCache
@@ -144,8 +144,9 @@ class PeerReputation:
         """Record that it sent something else than the model of this object with this digest."""
         self._distrusted[node] = (object_id, digest)
 
-    def restore(self, is_outdated: Callable[[str, bytes], bool]) -> None:
+    def restore(self, digests: ModelDigests) -> None:
         """Trust peers again that were rejected only because of an outdated digest."""
         for node, (object_id, digest) in list(self._distrusted.items()):
-            if is_outdated(object_id, digest):
+            listed = digests.of(object_id)
+            if listed is None or listed.digest != digest:
                 del self._distrusted[node]
