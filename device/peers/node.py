@@ -18,7 +18,6 @@ from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import Deadline, Service
 from nearsight.device.peers.presence.addresses import own_endpoint
-from nearsight.device.peers.presence.beacons import BeaconCounts
 from nearsight.device.peers.presence.discovery import Discovery, PeersService
 from nearsight.device.peers.presence.identity import Identity, NodeId, is_node_id
 from nearsight.device.peers.presence.peer import Peer, PingReply
@@ -102,6 +101,8 @@ class PeerNode:
         self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
+        self.beacon_counters = self._discovery.beacon_counts
+        """Counters of beacons since the start."""
         self._cluster = ClusterView(own.node_id, View.of(own.node_id, own.incarnation, ()))
         self._traffic = traffic or TrafficByPeer()
         self._links = PeerConnections(own, settings, clock, self._discovery, self._traffic)
@@ -197,11 +198,6 @@ class PeerNode:
     def held_keys(self) -> tuple[str, ...]:
         """The keys of all entries held here, including deleted ones."""
         return self._shared.keys()
-
-    @property
-    def beacon_counters(self) -> BeaconCounts:
-        """Counters of beacons since the start."""
-        return self._discovery.beacon_counts
 
     def report(self) -> PeersReport:
         """A report about this node and its peers. The peers are queried first, with a short timeout."""
