@@ -65,8 +65,8 @@ class PeerNode:
         For the node id without keys, the incarnation and jitter; by default seeded by the system.
     services : sequence of Service
         Further services for peers, e.g. models.
-    model_count : callable or None
-        Returns the number of models that this device can provide.
+    model_count : callable
+        Returns the number of models that this device can provide; by default 0.
     traffic : TrafficByPeer or None
         Bytes by peer, to which ``services`` add theirs.
 
@@ -84,7 +84,7 @@ class PeerNode:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         services: Sequence[Service] = (),
-        model_count: Callable[[], int] | None = None,
+        model_count: Callable[[], int] = lambda: 0,
         traffic: TrafficByPeer | None = None,
     ) -> None:
         self.settings = settings
@@ -250,7 +250,7 @@ class PeerNode:
             device_id=self.device_id,
             keys=len(self._shared.entries),
             store_bytes=self._shared.entries.size_bytes,
-            models=self._model_count() if self._model_count is not None else 0,
+            models=self._model_count(),
         )
 
     def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
