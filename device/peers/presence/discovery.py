@@ -271,7 +271,6 @@ class Discovery:
         # Before any other action: answers to pings may arrive immediately.
         if any(isinstance(action, Slept | Readdressed) for action in actions):
             self._slept()
-        changed = False
         for action in actions:
             match action:
                 case Ping():
@@ -279,9 +278,8 @@ class Discovery:
                 case Announce():
                     self._beacons.announce()
                 case _:
-                    changed |= isinstance(action, Joined | Gone | Moved)
                     self._log_action(action)
-        if changed:
+        if any(isinstance(action, Joined | Gone | Moved) for action in actions):
             self._changed(self.peers())
 
     def _log_action(self, action: Action) -> None:

@@ -209,10 +209,9 @@ class KVStore:
     def resend(self) -> None:
         """Send unacknowledged counts again; the node calls this every few seconds."""
         with self._shared.lock:
-            entries = [self._increments.current(key) for key in self._increments.unacknowledged()]
+            entries = self._increments.unacknowledged()
         for entry in entries:
-            if entry is not None:
-                self._contribute(entry)
+            self._contribute(entry)
 
     def _read(self, key: str, *, claim: bool = False) -> Future[NodeAnswer]:
         try:
