@@ -34,7 +34,6 @@ from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.protocol import adapt_key
 from nearsight.device.cooperation.sharing import ModelSharing, PeerModelService
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.peers.settings import PeerSettings
@@ -105,7 +104,7 @@ class Cooperation:
             self.node.node_id,
             self.node.store,
             self.node.route,
-            self._neighbours if services else tuple,
+            lambda: [peer.node_id for peer in self.node.peers()] if services else [],
             self._background,
             clock,
             rng,
@@ -139,7 +138,7 @@ class Cooperation:
             ("models here", f"{amount_text(len(held), held.size_bytes)}, {held.unused} not used yet"),
             ("models fetched but not used", amount_text(wasted.wasted_models, wasted.wasted_bytes)),
         )
-        return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
+        return replace(report, facts=facts)
 
     def start(self) -> None:
         """Start serving and looking for peers.
@@ -159,9 +158,6 @@ class Cooperation:
         self._background.stop(timeout_s=1.0)
         self._steps.close(_LAST_STEPS_S)
         self.node.stop(_HAND_OVER_S)
-
-    def _neighbours(self) -> tuple[NodeId, ...]:
-        return tuple(peer.node_id for peer in self.node.peers())
 
     # Implementation of `HeldModelsObserver`
 
@@ -184,13 +180,14 @@ class Cooperation:
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
         """The device or a tier recognised ``found``, after ``previous``."""
         self._steps.count(previous, found.object_id)
-        if self.adapter is None:
+        adapter = self.adapter
+        if adapter is None:
             return
         model = self._models.peek(found.object_id)
         if model is None or model.version != found.version:
             return
         if features is not None:
-            self._background.submit(lambda: self._learn(features, found, model))
+            self._background.submit(lambda: self._learn(adapter, features, found, model))
         if previous != found.object_id:
             self._background.submit(lambda: self._ask_for_views(model))
 
@@ -209,10 +206,9 @@ class Cooperation:
 
     # Adapted views
 
-    def _learn(self, features: Features, found: RecognizedObject, model: ObjectModel) -> None:
-        adapter = self.adapter
-        if adapter is None:
-            return
+    def _learn(
+        self, adapter: Adapter, features: Features, found: RecognizedObject, model: ObjectModel
+    ) -> None:
         item = adapter.on_recognized(features, found, model)
         if item is not None:
             key = adapt_key(self._context.catalogue, model.object_id, model.version)

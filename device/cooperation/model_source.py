@@ -47,8 +47,6 @@ LONGEST_WAIT_S = 3.0
 """Maximum wait for a model that another device fetches, according to the store [s]."""
 POLL_S = 0.1
 """Interval of checks whether that device has the model [s]."""
-LARGEST_ANSWER_BYTES = 4 * 2**20
-"""Maximum size of a peer's answer; longer ones are rejected."""
 _MOST_ITEMS = 64
 """Maximum number of list items that are processed, as any device can add items."""
 _SHARE_OF_A_STEP = 0.25
@@ -63,8 +61,9 @@ class _Search:
     result: Future[Reply]
     deadline_s: float
     wait_until_s: float
-    listed: ModelDigest | None = None
-    key: str = ""
+    listed: ModelDigest = field(init=False)
+    """Listed version and digest, and key of the holders. Both are known before a peer is asked."""
+    key: str = field(init=False)
     holders: set[NodeId] = field(default_factory=set)
     asked: set[NodeId] = field(default_factory=set)
     waited: bool = False
@@ -117,13 +116,9 @@ class CooperativeModelSource:
 
     def listed(self) -> None:
         """After a new listing: trust peers again whose models were wrong only by the old digests."""
-        self._background.submit(lambda: self._reputation.restore(self._is_outdated))
+        self._background.submit(lambda: self._reputation.restore(self._context.digests))
 
     # In the background thread
-
-    def _is_outdated(self, object_id: str, digest: bytes) -> bool:
-        listed = self._context.digests.of(object_id)
-        return listed is None or listed.digest != digest
 
     def _begin_or_join(self, search: _Search) -> None:
         """Start a search, or wait for the open one of the same object: claims exclude only other devices."""
@@ -136,20 +131,20 @@ class CooperativeModelSource:
         self._begin(search)
 
     def _begin(self, search: _Search) -> None:
+        digests = self._context.digests
         if not self._context.neighbours():
             self._fall_back(search)
-        elif not self._context.digests.listed and self._has_time_to_wait(search):
+        elif not digests.listed and self._has_time_to_wait(search):
             self._background.submit(lambda: self._begin(search), after_s=POLL_S)
+        elif (listed := digests.of(search.object_id)) is None:
+            self._fall_back(search)
         else:
-            search.listed = self._context.digests.of(search.object_id)
+            search.listed = listed
+            search.key = model_key(self._context.catalogue, search.object_id, listed.version)
             self._look_up(search)
 
     def _look_up(self, search: _Search) -> None:
         """Read the holders of the model from the store."""
-        if search.listed is None:
-            self._fall_back(search)
-            return
-        search.key = model_key(self._context.catalogue, search.object_id, search.listed.version)
         read = self._context.store.items(search.key, claim=search.claims)
         limit_s = self._limit_s(search, READ_TIMEOUT_S)
         self._await(read, limit_s, lambda outcome: self._looked_up(search, outcome))
@@ -225,29 +220,26 @@ class CooperativeModelSource:
         self._await(call, limit_s, lambda outcome: self._peer_answered(search, node, outcome))
 
     def _peer_answered(self, search: _Search, node: NodeId, outcome: Reply | NearsightError) -> None:
-        if isinstance(outcome, NearsightError) or search.listed is None:
+        if isinstance(outcome, NearsightError):
             self._account.add(silent_peers=1)
             self._reputation.failed(node, self._clock.monotonic())
             self._log.debug("no model from a peer", peer=shown(node), reason=str(outcome))
         else:
-            limit_bytes = LARGEST_ANSWER_BYTES
-            verdict = verify(outcome, search.object_id, search.listed, limit_bytes)
+            verdict = verify(outcome, search.object_id, search.listed)
             if verdict is Verdict.RIGHT:
                 self._reputation.answered(node)
                 self._take(search, outcome)
                 return
             if verdict is not Verdict.MISSING:
-                self._reject(search, node, search.listed, outcome, verdict)
+                self._reject(search, node, outcome, verdict)
         self._ask_holder(search)
 
-    def _reject(
-        self, search: _Search, node: NodeId, listed: ModelDigest, reply: Reply, verdict: Verdict
-    ) -> None:
+    def _reject(self, search: _Search, node: NodeId, reply: Reply, verdict: Verdict) -> None:
         self._account.add(rejected_models=1, rejected_bytes=reply.received_bytes)
         if verdict is Verdict.OUTDATED:  # may happen to an honest peer
             self._reputation.failed(node, self._clock.monotonic())
             return
-        self._reputation.distrust(node, search.object_id, listed.digest)
+        self._reputation.distrust(node, search.object_id, search.listed.digest)
         self._log.warning(
             "a peer sent a wrong model and is not asked again",
             peer=shown(node),
@@ -265,7 +257,7 @@ class CooperativeModelSource:
 
     def _take_stored(self, search: _Search, data: bytes) -> bool:
         """Use a model that is itself in the store, if it has the listed digest."""
-        model = stored_model(data, search.listed) if search.listed is not None else None
+        model = stored_model(data, search.listed)
         if model is None:
             self._account.add(rejected_models=1, rejected_bytes=len(data))
             return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cachetools import FIFOCache
@@ -24,6 +24,8 @@ from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 BACK_OFF_S, LONGEST_BACK_OFF_S = 5.0, 120.0
 """Time for which a peer is not asked for models after a failure, and its maximum [s]; doubles with each
 failure."""
+LARGEST_ANSWER_BYTES = 4 * 2**20
+"""Maximum size of a peer's answer; longer ones are rejected unread."""
 _MOST_REMEMBERED = 4096
 
 
@@ -73,7 +75,7 @@ class Verdict(enum.Enum):
     """Not the requested model."""
 
 
-def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) -> Verdict:
+def verify(reply: Reply, object_id: str, listed: ModelDigest) -> Verdict:
     """Compare an answer with the listing of a tier.
 
     Parameters
@@ -84,11 +86,9 @@ def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) 
         The requested object.
     listed : ModelDigest
         Its version and digest.
-    limit_bytes : int
-        Maximum size of an answer; longer ones are rejected unread.
     """
     message = reply.message
-    if not isinstance(message, GetObjectModelsResponse) or reply.received_bytes > limit_bytes:
+    if not isinstance(message, GetObjectModelsResponse) or reply.received_bytes > LARGEST_ANSWER_BYTES:
         return Verdict.WRONG
     if not message.models:
         return Verdict.MISSING
@@ -144,8 +144,9 @@ class PeerReputation:
         """Record that it sent something else than the model of this object with this digest."""
         self._distrusted[node] = (object_id, digest)
 
-    def restore(self, is_outdated: Callable[[str, bytes], bool]) -> None:
+    def restore(self, digests: ModelDigests) -> None:
         """Trust peers again that were rejected only because of an outdated digest."""
         for node, (object_id, digest) in list(self._distrusted.items()):
-            if is_outdated(object_id, digest):
+            listed = digests.of(object_id)
+            if listed is None or listed.digest != digest:
                 del self._distrusted[node]

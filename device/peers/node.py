@@ -18,7 +18,6 @@ from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import Deadline, Service
 from nearsight.device.peers.presence.addresses import own_endpoint
-from nearsight.device.peers.presence.beacons import BeaconCounts
 from nearsight.device.peers.presence.discovery import Discovery, PeersService
 from nearsight.device.peers.presence.identity import Identity, NodeId, is_node_id
 from nearsight.device.peers.presence.peer import Peer, PingReply
@@ -66,8 +65,8 @@ class PeerNode:
         For the node id without keys, the incarnation and jitter; by default seeded by the system.
     services : sequence of Service
         Further services for peers, e.g. models.
-    model_count : callable or None
-        Returns the number of models that this device can provide.
+    model_count : callable
+        Returns the number of models that this device can provide; by default 0.
     traffic : TrafficByPeer or None
         Bytes by peer, to which ``services`` add theirs.
 
@@ -85,7 +84,7 @@ class PeerNode:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         services: Sequence[Service] = (),
-        model_count: Callable[[], int] | None = None,
+        model_count: Callable[[], int] = lambda: 0,
         traffic: TrafficByPeer | None = None,
     ) -> None:
         self.settings = settings
@@ -102,6 +101,8 @@ class PeerNode:
         self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
+        self.beacon_counters = self._discovery.beacon_counts
+        """Counters of beacons since the start."""
         self._cluster = ClusterView(own.node_id, View.of(own.node_id, own.incarnation, ()))
         self._traffic = traffic or TrafficByPeer()
         self._links = PeerConnections(own, settings, clock, self._discovery, self._traffic)
@@ -198,11 +199,6 @@ class PeerNode:
         """The keys of all entries held here, including deleted ones."""
         return self._shared.keys()
 
-    @property
-    def beacon_counters(self) -> BeaconCounts:
-        """Counters of beacons since the start."""
-        return self._discovery.beacon_counts
-
     def report(self) -> PeersReport:
         """A report about this node and its peers. The peers are queried first, with a short timeout."""
         discovery, entries = self._discovery, self._shared.entries
@@ -254,7 +250,7 @@ class PeerNode:
             device_id=self.device_id,
             keys=len(self._shared.entries),
             store_bytes=self._shared.entries.size_bytes,
-            models=self._model_count() if self._model_count is not None else 0,
+            models=self._model_count(),
         )
 
     def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:

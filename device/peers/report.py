@@ -48,6 +48,7 @@ class PeerStatus:
     """Bytes of messages to and from it, without network headers."""
     round_trip_ms: float
     """Round-trip time of its last ping."""
+    # The fields have the same names in `peers.proto`.
 
     @classmethod
     def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
@@ -69,10 +70,6 @@ class PeerStatus:
         )
 
 
-_PEER_FIELDS = tuple(field.name for field in fields(PeerStatus))
-"""The fields have the same names in `peers.proto`."""
-
-
 @dataclass(frozen=True, slots=True)
 class PeersReport:
     """The peers of one device, and facts in display order."""
@@ -90,10 +87,7 @@ def report_to_proto(report: PeersReport) -> peers_pb2.PeersReport:
         node_id=report.node_id,
         device_id=report.device_id,
         endpoint=report.endpoint,
-        peers=[
-            peers_pb2.PeerMessage(**{name: getattr(peer, name) for name in _PEER_FIELDS})
-            for peer in report.peers
-        ],
+        peers=[peers_pb2.PeerMessage(**asdict(peer)) for peer in report.peers],
         facts=[peers_pb2.FactMessage(name=name, value=value) for name, value in report.facts],
     )
 
@@ -108,9 +102,8 @@ def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
     """
     if not all(is_node_id(number) for number in (message.node_id, *(p.node_id for p in message.peers))):
         raise InvalidMessage("the report contains an invalid node id")
-    peers = tuple(
-        PeerStatus(**{name: getattr(peer, name) for name in _PEER_FIELDS}) for peer in message.peers
-    )
+    names = [field.name for field in fields(PeerStatus)]
+    peers = tuple(PeerStatus(**{name: getattr(peer, name) for name in names}) for peer in message.peers)
     facts = tuple((fact.name, fact.value) for fact in message.facts)
     return PeersReport(NodeId(message.node_id), message.device_id, message.endpoint, peers, facts)
 

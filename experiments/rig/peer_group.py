@@ -27,7 +27,7 @@ from nearsight.experiments.links.namespaces import NamespaceNetwork, unavailable
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
-from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0
@@ -58,21 +58,20 @@ class GroupPlan:
 class PeerHandle:
     """Controls one process of a group."""
 
-    def __init__(self, name: str, process: ManagedProcess) -> None:
-        self.name = name
+    def __init__(self, process: ManagedProcess) -> None:
+        self.process = process
+        self.name = process.name
         """Name of the process and of its device."""
         self.node_id = ""
-        self.endpoint = ""
-        """Node id and endpoint; empty before the node is started."""
-        self._process = process
+        """Node id; empty before the node is started."""
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
         self._changed = threading.Condition()
-        threading.Thread(target=self._read_output, name=f"read-{name}", daemon=True).start()
+        threading.Thread(target=self._read_output, name=f"read-{self.name}", daemon=True).start()
 
     def send(self, command: Command) -> None:
         """Send a command to the process; `answer` returns the response."""
-        self._process.write_line(json.dumps(command))
+        self.process.write_line(json.dumps(command))
 
     def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
         """Response to the oldest command that has none yet.
@@ -87,7 +86,7 @@ class PeerHandle:
         except queue.Empty:
             raise Unavailable(f"{self.name} did not answer within {timeout_s:g} s") from None
         if answer is None:
-            raise Unavailable(f"{self.name} has ended: {self._process.last_lines()}")
+            raise Unavailable(f"{self.name} has ended: {self.process.last_lines()}")
         if "error" in answer:
             raise Unavailable(f"{self.name}: {answer['error']}")
         return answer
@@ -96,18 +95,6 @@ class PeerHandle:
         """Send a command and wait for the response."""
         self.send(command)
         return self.answer(timeout_s)
-
-    def kill(self) -> float:
-        """Kill the process with SIGKILL, to simulate a power failure; returns the time."""
-        at_s = time.monotonic()
-        self._process.send_signal(signal.SIGKILL)
-        return at_s
-
-    @property
-    def live(self) -> frozenset[str]:
-        """Ids of the peers that this node sees now."""
-        with self._changed:
-            return self._live[-1][1] if self._live else frozenset()
 
     def wait_peers(
         self, wanted: Callable[[frozenset[str]], bool], deadline_s: float, since_s: float = 0.0
@@ -132,7 +119,7 @@ class PeerHandle:
                 self._changed.wait(left_s)
 
     def _read_output(self) -> None:
-        for line in self._process.output:
+        for line in self.process.output:
             message = json.loads(line)
             if message.get("event") == "live":
                 with self._changed:
@@ -145,6 +132,8 @@ class PeerHandle:
 
 class PeerGroup:
     """Starts a group of nodes; a context manager that always removes its processes and namespaces.
+
+    This includes the end by SIGTERM.
 
     Parameters
     ----------
@@ -168,6 +157,7 @@ class PeerGroup:
 
     def __enter__(self) -> PeerGroup:
         with ExitStack() as undo:
+            undo.enter_context(termination_as_interrupt())
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
             places = self._places(undo)
@@ -179,7 +169,7 @@ class PeerGroup:
             ]
             for process in started:
                 process.wait_ready(START_TIMEOUT_S)
-            self.nodes = [PeerHandle(process.name, process) for process in started]
+            self.nodes = [PeerHandle(process) for process in started]
             self._open = undo.pop_all()
         return self
 
@@ -191,7 +181,7 @@ class PeerGroup:
         chosen = self.nodes if nodes is None else nodes
         answers = ask_all(chosen, {"do": "start"})
         for node, answer in zip(chosen, answers, strict=True):
-            node.node_id, node.endpoint = str(answer["node_id"]), str(answer["endpoint"])
+            node.node_id = str(answer["node_id"])
         return max(float(answer["at_s"]) for answer in answers)
 
     def wait_all_see_all(self, nodes: Sequence[PeerHandle], timeout_s: float) -> list[float]:
@@ -203,7 +193,9 @@ class PeerGroup:
     def kill(self, node: PeerHandle) -> float:
         """Kill a node, to simulate a power failure, and remove it from `nodes`; returns the time."""
         self.nodes.remove(node)
-        return node.kill()
+        at_s = time.monotonic()
+        node.process.send_signal(signal.SIGKILL)
+        return at_s
 
     def wait_gone(self, node_id: str, since_s: float, timeout_s: float) -> list[float]:
         """Wait until no node sees this one any more; returns the time for each node."""

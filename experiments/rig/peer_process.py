@@ -34,10 +34,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 import xxhash
@@ -46,6 +45,7 @@ from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.presence.addresses import host_and_port
 from nearsight.device.peers.presence.identity import shown
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.rig.kademlia_node import KademliaNode, KademliaSettings
@@ -74,26 +74,6 @@ def key_name(number: int) -> str:
     return f"key/{number:06d}"
 
 
-@dataclass(frozen=True, slots=True)
-class TimedCall:
-    """One put or get of a trace."""
-
-    key: str
-    """The key."""
-    late_ms: float
-    """Delay of the start against the plan [ms]; not part of ``ms``."""
-    ms: float
-    """From the call to the result [ms]."""
-    outcome: str
-    """"ok", "missing", "wrong", or the name of an error."""
-    local: bool
-    """Whether this node answered a get from its own storage, without a message."""
-
-    def to_json(self) -> list[object]:
-        """The fields in order."""
-        return [self.key, round(self.late_ms, 4), round(self.ms, 4), self.outcome, self.local]
-
-
 class PeerProcess:
     """Executes commands, one after another.
 
@@ -111,26 +91,12 @@ class PeerProcess:
         self._node = node
         self._kademlia = kademlia
         self._send = send
-        self._commands: dict[str, Callable[[Command], Answer]] = {
-            "start": self._start,
-            "join": self._join,
-            "trace": self._trace,
-            "fill": self._fill,
-            "check": self._check,
-            "merge": self._merge,
-            "counts": self._counts,
-            "held": self._held,
-            "counters": self._counters,
-        }
 
     def execute(self, command: Command) -> None:
         """Execute one command and send its response, or an error response if the node raises an error."""
         name = str(command.get("do"))
-        handler = self._commands.get(name)
         try:
-            if handler is None:
-                raise InvalidArgument(f"there is no command {name!r}", advice=f"known: {[*self._commands]}")
-            self._send({"did": name, **handler(command)})
+            self._send({"did": name, **self._executed(name, command)})
         except NearsightError as error:
             self._send({"did": name, "error": str(error)})
 
@@ -140,23 +106,45 @@ class PeerProcess:
             self._kademlia.stop()
         self._node.stop(grace_s)
 
-    def _start(self, _command: Command) -> Answer:
+    def _executed(self, name: str, command: Command) -> Answer:
+        node, store = self._node, self._node.store
+        match name:
+            case "start":
+                return self._start()
+            case "join":
+                neighbours = [host_and_port(peer.endpoint) for peer in node.peers()]
+                return {"neighbours": self._kademlia_node().join(neighbours, _JOIN_TIMEOUT_S)}
+            case "trace":
+                return self._trace(command)
+            case "fill":
+                size = int(command["value_bytes"])
+                return _failed_keys(command, lambda key: store.put(key, value_of(key, size)), lambda *_: OK)
+            case "check":
+                size = int(command["value_bytes"])
+                return _failed_keys(command, store.get, lambda key, value: outcome_of(key, value, size))
+            case "merge":
+                return self._merge(command)
+            case "counts":
+                return {"counts": dict(store.counts(str(command["key"])).result())}
+            case "held":
+                return {"keys": sorted(node.held_keys())}
+            case "counters":
+                beacons = asdict(node.beacon_counters)
+                return {"at_s": time.monotonic(), "wire": interface_counters(), "beacons": beacons}
+            case _:
+                raise InvalidArgument(f"there is no command {name!r}")
+
+    def _start(self) -> Answer:
         self._node.watch(self._changed)
         at_s = time.monotonic()
         self._node.start()
-        address = urlsplit(self._node.endpoint)
         if self._kademlia is not None:
-            self._kademlia.start(str(address.hostname), int(address.port or 0))
-        return {"node_id": shown(self._node.node_id), "endpoint": self._node.endpoint, "at_s": at_s}
+            self._kademlia.start(*host_and_port(self._node.endpoint))
+        return {"node_id": shown(self._node.node_id), "at_s": at_s}
 
     def _changed(self) -> None:
         live = [shown(peer.node_id) for peer in self._node.peers()]
         self._send({"event": "live", "at_s": time.monotonic(), "live": live})
-
-    def _join(self, _command: Command) -> Answer:
-        addresses = [urlsplit(peer.endpoint) for peer in self._node.peers()]
-        found = [(str(one.hostname), int(one.port or 0)) for one in addresses]
-        return {"neighbours": self._kademlia_node().join(found, _JOIN_TIMEOUT_S)}
 
     def _trace(self, command: Command) -> Answer:
         requests = [(float(at_s), str(key)) for at_s, key in command["requests"]]
@@ -165,13 +153,11 @@ class PeerProcess:
         if store == KADEMLIA:
             whole = begin_s - time.monotonic() + requests[-1][0] + 30.0 * len(requests)
             node = self._kademlia_node()
-            rows = node.run(_kademlia_trace(node, kind, requests, begin_s, size), whole)
-        else:
-            rows = [self._timed_call(kind, key, begin_s + at_s, size) for at_s, key in requests]
-        return {"rows": [row.to_json() for row in rows]}
+            return {"rows": node.run(_kademlia_trace(node, kind, requests, begin_s, size), whole)}
+        return {"rows": [self._timed_call(kind, key, begin_s + at_s, size) for at_s, key in requests]}
 
-    def _timed_call(self, kind: str, key: str, due_s: float, size_bytes: int) -> TimedCall:
-        _wait_until(due_s)
+    def _timed_call(self, kind: str, key: str, due_s: float, size_bytes: int) -> Answer:
+        time.sleep(max(0.0, due_s - time.monotonic()))
         began_s = time.monotonic()
         outcome, before = OK, time.perf_counter()
         try:
@@ -186,22 +172,12 @@ class PeerProcess:
             after, outcome = time.perf_counter(), type(error).__name__
         # Computed after the call: before it, the lookup would warm the caches of the timed call.
         local = kind == GET and self._holds(key)
-        return TimedCall(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
+        return _trace_row(key, began_s - due_s, after - before, outcome, local=local)
 
     def _holds(self, key: str) -> bool:
         """Whether ``get`` answers from this node's own storage, without a message."""
         replicas = self._node.route.nodes_for(key, self._node.settings.replicas)
         return self._node.node_id in replicas and self._node.synchronised()
-
-    def _fill(self, command: Command) -> Answer:
-        size = int(command["value_bytes"])
-        return _failed_keys(
-            command, lambda key: self._node.store.put(key, value_of(key, size)), lambda *_: OK
-        )
-
-    def _check(self, command: Command) -> Answer:
-        size = int(command["value_bytes"])
-        return _failed_keys(command, self._node.store.get, lambda key, value: outcome_of(key, value, size))
 
     def _merge(self, command: Command) -> Answer:
         counts = {str(name): int(count) for name, count in command["counts"].items()}
@@ -213,58 +189,29 @@ class PeerProcess:
                 postponed += 1  # the node keeps the change and retries it
         return {"postponed": postponed}
 
-    def _counts(self, command: Command) -> Answer:
-        return {"counts": dict(self._node.store.counts(str(command["key"])).result())}
-
-    def _held(self, _command: Command) -> Answer:
-        return {"keys": sorted(self._node.held_keys())}
-
-    def _counters(self, _command: Command) -> Answer:
-        beacons = self._node.beacon_counters
-        return {
-            "at_s": time.monotonic(),
-            "wire": asdict(read_wire()),
-            "beacons": {
-                "sent": beacons.sent,
-                "received": beacons.received,
-                "sent_bytes": beacons.sent_bytes,
-                "received_bytes": beacons.received_bytes,
-            },
-        }
-
     def _kademlia_node(self) -> KademliaNode:
         if self._kademlia is None:
             raise InvalidArgument("this process has no Kademlia node", advice="start it with --kademlia")
         return self._kademlia
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+def interface_counters() -> dict[str, int]:
     """The kernel's counters of all interfaces but loopback: Ethernet frames without preamble and checksum.
 
-    In its own network namespace, a process sees only its own traffic. All zero without interfaces.
+    In its own network namespace, a process sees only its own traffic. Zeros if the system has no counters.
+    The names are those of `BeaconCounts`.
     """
-
-    sent_packets: int = 0
-    sent_bytes: int = 0
-    received_packets: int = 0
-    received_bytes: int = 0
-    """Since the interfaces were created."""
-
-
-def read_wire() -> Wire:
-    """Read the counters; zeros if the system has none."""
     try:
         counters = psutil.net_io_counters(pernic=True, nowrap=False)
     except OSError:
-        return Wire()
+        counters = {}
     wired = [counter for interface, counter in counters.items() if interface != _LOOPBACK]
-    return Wire(
-        sent_packets=sum(counter.packets_sent for counter in wired),
-        sent_bytes=sum(counter.bytes_sent for counter in wired),
-        received_packets=sum(counter.packets_recv for counter in wired),
-        received_bytes=sum(counter.bytes_recv for counter in wired),
-    )
+    return {
+        "sent": sum(counter.packets_sent for counter in wired),
+        "sent_bytes": sum(counter.bytes_sent for counter in wired),
+        "received": sum(counter.packets_recv for counter in wired),
+        "received_bytes": sum(counter.bytes_recv for counter in wired),
+    }
 
 
 def outcome_of(key: str, value: bytes | None, size_bytes: int) -> str:
@@ -274,9 +221,29 @@ def outcome_of(key: str, value: bytes | None, size_bytes: int) -> str:
     return OK if value == value_of(key, size_bytes) else WRONG
 
 
+def _trace_row(key: str, late_s: float, took_s: float, outcome: str, *, local: bool) -> Answer:
+    """One put or get of a trace.
+
+    Parameters
+    ----------
+    key : str
+        The key.
+    late_s : float
+        Delay of the start against the plan [s]; not part of ``took_s``.
+    took_s : float
+        From the call to the result [s].
+    outcome : str
+        "ok", "missing", "wrong", or the name of an error.
+    local : bool
+        Whether this node answered a get from its own storage, without a message.
+    """
+    late_ms, ms = round(late_s * 1000, 4), round(took_s * 1000, 4)
+    return {"key": key, "late_ms": late_ms, "ms": ms, "outcome": outcome, "local": int(local)}
+
+
 async def _kademlia_trace(
     node: KademliaNode, kind: str, requests: Sequence[tuple[float, str]], begin_s: float, size_bytes: int
-) -> list[TimedCall]:
+) -> list[Answer]:
     import asyncio  # noqa: PLC0415  only needed with Kademlia
 
     rows = []
@@ -294,7 +261,7 @@ async def _kademlia_trace(
             outcome = outcome_of(key, value, size_bytes)
         # computed after the call, as in `_timed_call`; a get of this package stores nothing here
         local = kind == GET and node.holds(key)
-        rows.append(TimedCall(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local))
+        rows.append(_trace_row(key, began_s - due_s, after - before, outcome, local=local))
     return rows
 
 
@@ -326,11 +293,6 @@ def _failed_keys(
     while open_calls:
         settle()
     return {"failed": failed}
-
-
-def _wait_until(due_s: float) -> None:
-    while (wait_s := due_s - time.monotonic()) > 0:
-        time.sleep(wait_s)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
+from nearsight.common.background.futures import failed
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import DeadlineExceeded, Unavailable
 from nearsight.common.rpc.client import Reply
@@ -150,7 +151,7 @@ class Wire:
     def _call(self, node: NodeId, method: MethodDescriptor, request: Message, **rest: Any) -> Future[Reply]:
         if node in self.cut_off:
             self._links._discovery.call_failed(node)
-            return _failed(Unavailable("cut"))
+            return failed(Unavailable("cut"))
         future: Future[Reply] = self._real["call"](node, method, request, **rest)
         if not self.loses(method):
             return future
@@ -167,7 +168,7 @@ class Wire:
 
     def _probe(self, node: NodeId | None, endpoint: str, *rest: Any) -> Future[Reply]:
         if endpoint in self.endpoints:
-            return _failed(Unavailable("cut"))
+            return failed(Unavailable("cut"))
         future: Future[Reply] = self._real["probe"](node, endpoint, *rest)
         return future
 
@@ -196,9 +197,3 @@ def drop(nodes: Sequence[PeerNode], unreachable: Sequence[PeerNode]) -> None:
         lambda: all(gone.isdisjoint(node.route.cluster.view.nodes) for node in nodes),
         what="unreachable nodes dropped",
     )
-
-
-def _failed(error: Exception) -> Future[Reply]:
-    future: Future[Reply] = Future()
-    future.set_exception(error)
-    return future

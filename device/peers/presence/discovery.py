@@ -27,9 +27,9 @@ from nearsight.device.peers.presence.addresses import (
     host_and_port,
     is_loopback,
 )
-from nearsight.device.peers.presence.beacons import BeaconCounts, BeaconExchange, BeaconSocket
+from nearsight.device.peers.presence.beacons import BeaconExchange, BeaconSocket
 from nearsight.device.peers.presence.identity import Identity, NodeId, proven_id, shown
-from nearsight.device.peers.presence.membership import Action, Actions, Membership, MembershipCounts
+from nearsight.device.peers.presence.membership import Action, Actions, Membership
 from nearsight.device.peers.presence.peer import (
     Announce,
     Conflict,
@@ -105,6 +105,9 @@ class Discovery:
         self._membership = seen = Membership(own.node_id, own.incarnation, settings, static=static, rng=rng)
         carrier = carrier or BeaconSocket(settings.beacon_port, settings.broadcast)
         self._beacons = BeaconExchange(own.node_id, allowed, carrier)
+        self.beacon_counts = self._beacons.counts
+        self.counts = seen.counts
+        """Counters of beacons, and of presence events, since the start."""
         self._addresses = OwnAddresses("")
         self._pinger = Pinger(
             ping,
@@ -123,16 +126,6 @@ class Discovery:
         self._last = (clock.monotonic(), clock.wall())
         self._descriptor: int | None = None
         self._thread = threading.Thread(target=self._run, name="peers-discovery", daemon=True)
-
-    @property
-    def beacon_counts(self) -> BeaconCounts:
-        """Counters of beacons since the start."""
-        return self._beacons.counts
-
-    @property
-    def counts(self) -> MembershipCounts:
-        """Counters of presence events since the start."""
-        return self._membership.counts
 
     def peers(self) -> tuple[Peer, ...]:
         """The live peers, including suspects; thread-safe."""
@@ -278,7 +271,6 @@ class Discovery:
         # Before any other action: answers to pings may arrive immediately.
         if any(isinstance(action, Slept | Readdressed) for action in actions):
             self._slept()
-        changed = False
         for action in actions:
             match action:
                 case Ping():
@@ -286,9 +278,8 @@ class Discovery:
                 case Announce():
                     self._beacons.announce()
                 case _:
-                    changed |= isinstance(action, Joined | Gone | Moved)
                     self._log_action(action)
-        if changed:
+        if any(isinstance(action, Joined | Gone | Moved) for action in actions):
             self._changed(self.peers())
 
     def _log_action(self, action: Action) -> None:

@@ -103,8 +103,6 @@ class Identity:
     """Node id of this device."""
     incarnation: int
     """Random number of this process; a restart changes it. Peers thereby detect restarts."""
-    public_key: str | None = None
-    """The public key (Z85) that it can prove; None without keys."""
     allowed: AllowedPeers | None = None
     """Devices to share with; None without keys. Without keys, sharing is limited to one machine."""
 
@@ -132,8 +130,7 @@ class Identity:
         if settings.secret_key_file is None or settings.allowed is None:
             return cls(random_node_id(rng), int(random_node_id(rng)))
         public = read_secret_key(settings.secret_key_file).public
-        allowed = AllowedPeers(settings.allowed)
-        return cls(node_id_of_key(public), int(random_node_id(rng)), public, allowed)
+        return cls(node_id_of_key(public), int(random_node_id(rng)), AllowedPeers(settings.allowed))
 
 
 def proven_id(claimed: int, context: CallContext) -> NodeId:

@@ -16,7 +16,7 @@ from operator import index
 from typing import SupportsIndex, TypeVar
 
 from nearsight.common.background.futures import completed, failed, flat, then
-from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
+from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.device.peers.routing.cluster_view import View
 from nearsight.device.peers.store.pending_increments import PendingIncrements
 from nearsight.device.peers.store.quorum_read import QuorumRead
@@ -32,6 +32,7 @@ from nearsight.device.peers.store.values import (
     ListItem,
     Register,
     check_key,
+    last_write,
 )
 
 MOST_REPETITIONS = 3
@@ -208,10 +209,9 @@ class KVStore:
     def resend(self) -> None:
         """Send unacknowledged counts again; the node calls this every few seconds."""
         with self._shared.lock:
-            entries = [self._increments.current(key) for key in self._increments.unacknowledged()]
+            entries = self._increments.unacknowledged()
         for entry in entries:
-            if entry is not None:
-                self._contribute(entry)
+            self._contribute(entry)
 
     def _read(self, key: str, *, claim: bool = False) -> Future[NodeAnswer]:
         try:
@@ -274,7 +274,7 @@ class KVStore:
 
         def attempt(repetitions: int) -> Future[None]:
             entry = make()
-            stamp = _stamp_of(entry)
+            stamp = last_write(entry.value)
 
             def written(known: Sequence[Entry]) -> Future[None]:
                 if repetitions == 0 or all(prevails(newer, stamp) for newer in known):
@@ -291,7 +291,7 @@ class KVStore:
         def written(known: Sequence[Entry]) -> Future[None]:
             cleared = max((newer.cleared for newer in known), default=NEVER)
             with self._shared.lock:
-                if cleared < _stamp_of(entry):
+                if cleared < last_write(entry.value):
                     self._increments.acknowledged(entry.key, entry)
                     return completed(None)
                 left = self._increments.cleared(entry.key, cleared)
@@ -302,18 +302,6 @@ class KVStore:
 
 def _and_then(first: Future[A], go_on: Callable[[A], Future[B]]) -> Future[B]:
     return flat(then(first, go_on))
-
-
-def _stamp_of(entry: Entry) -> Stamp:
-    match entry.value:
-        case Register(stamp=stamp):
-            return stamp
-        case ItemList(items):
-            return items[0].stamp
-        case Counters(contributions):
-            return contributions[0].began
-        case _:
-            raise InternalError("a write without a value has no stamp")
 
 
 def _removed(entry: Entry, item: bytes) -> bool:

@@ -190,19 +190,16 @@ class LocalStore:
         self._remove(key)
         return True
 
-    def expire(self, now_s: float) -> int:
-        """Remove entries whose time to live has passed; returns their number."""
-        expired = 0
+    def expire(self, now_s: float) -> None:
+        """Remove entries whose time to live has passed."""
         while self._expiries and self._expiries[0][0] <= now_s:
             _, key = heapq.heappop(self._expiries)
             held = self._held.get(key)
             if held is not None and _is_over(held.entry, now_s):
                 self._end(held.entry, now_s)
-                expired += 1
+                self.counts.expired += 1
         while self._expired and next(iter(self._expired.values()))[1] <= now_s:
             self._expired.popitem(last=False)
-        self.counts.expired += expired
-        return expired
 
     def digests(self, keys: Iterable[str]) -> dict[str, int]:
         """The digests of those of these keys that are held here."""

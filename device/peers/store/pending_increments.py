@@ -90,9 +90,9 @@ class PendingIncrements:
         self._accounts.move_to_end(key)
         return _entry(key, account)
 
-    def unacknowledged(self) -> tuple[str, ...]:
-        """Keys whose last additions were not acknowledged."""
-        return tuple(key for key, account in self._accounts.items() if account.counts != account.acknowledged)
+    def unacknowledged(self) -> list[Entry]:
+        """The entries to write again, as their last additions were not acknowledged."""
+        return [_entry(key, one) for key, one in self._accounts.items() if one.counts != one.acknowledged]
 
     def current(self, key: str) -> Entry | None:
         """The entry to write for a key; None if nothing was added."""

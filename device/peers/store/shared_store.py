@@ -35,6 +35,8 @@ ENTRY_OVERHEAD_BYTES = 2048
 CLAIM_LEASE_S = 2.0
 """How long other devices wait for a device that claimed to produce a value."""
 MOST_CLAIMS = 4096
+"""Maximum number of claims; beyond it the oldest is dropped. At worst, two devices then produce the same
+value."""
 WRITES_PER_S: Final = 2**20
 """Exceeds the write rate of any group of devices. The limit reaches the highest counter in a hundred thousand
 years."""
@@ -66,20 +68,9 @@ def check_stamps(entry: Entry, wall_s: float) -> None:
 
 
 class Claims:
-    """The claims on keys of which this device is a replica. Not thread-safe.
+    """The claims on keys of which this device is a replica. Not thread-safe."""
 
-    Parameters
-    ----------
-    lease_s : float
-        Duration of a claim [s].
-    max_claims : int
-        Maximum number of claims; beyond it the oldest is dropped. At worst, two devices then produce the same
-        value.
-    """
-
-    def __init__(self, lease_s: float = CLAIM_LEASE_S, max_claims: int = MOST_CLAIMS) -> None:
-        self._lease_s = lease_s
-        self._max_claims = max_claims
+    def __init__(self) -> None:
         self._claims: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()  # in the order of their ends
 
     def __len__(self) -> int:
@@ -95,8 +86,8 @@ class Claims:
         """
         while self._claims and next(iter(self._claims.values()))[1] <= now_s:
             self._claims.popitem(last=False)
-        holder, ends_s = self._claims.setdefault(key, (claimant, now_s + self._lease_s))
-        if len(self._claims) > self._max_claims:
+        holder, ends_s = self._claims.setdefault(key, (claimant, now_s + CLAIM_LEASE_S))
+        if len(self._claims) > MOST_CLAIMS:
             self._claims.popitem(last=False)
         return 0.0 if holder == claimant else ends_s - now_s
 
@@ -140,7 +131,7 @@ class SharedStore:
         self.lossy = False
         """Entries were evicted or refused for lack of space: a key that is missing here may exist on other
         devices."""
-        self._claims = Claims(CLAIM_LEASE_S)
+        self._claims = Claims()
 
     def stamp(self) -> Stamp:
         """A stamp for a new write."""

@@ -182,9 +182,22 @@ def canonical(entry: Entry) -> Entry:
     return replace(entry, cleared=cleared, value=value, renewed=renewed)
 
 
+def last_write(value: Value | None) -> Stamp:
+    """The stamp of the latest write in a value; of counters, the latest start of a contribution."""
+    match value:
+        case Register(stamp=stamp):
+            return stamp
+        case ItemList(items) if items:
+            return items[-1].stamp
+        case Counters(contributions) if contributions:
+            return contributions[-1].began
+        case _:
+            return NEVER
+
+
 def latest_stamp(entry: Entry) -> Stamp:
     """The latest write in the entry. A clock must be past it before it stamps a write of this key."""
-    return max(entry.renewed, entry.cleared, _latest(entry.value))
+    return max(entry.renewed, entry.cleared, last_write(entry.value))
 
 
 def merged(one: Entry, other: Entry) -> Entry:
@@ -208,8 +221,8 @@ def merged(one: Entry, other: Entry) -> Entry:
         cleared = max(cleared, _overflow(value))
         value = _written_after(value, cleared)
     else:  # the last writer decides the kind of the value; all earlier writes count as deleted
-        older, newer = sorted((mine, theirs), key=_latest)
-        cleared = max(cleared, _latest(older))
+        older, newer = sorted((mine, theirs), key=last_write)
+        cleared = max(cleared, last_write(older))
         value = _written_after(newer, cleared)
     renewed = max(one.renewed, other.renewed)
     ends = [each.expires_s for each in (one, other) if each.renewed == renewed]
@@ -275,23 +288,11 @@ def _pack(stamp: Stamp, kind: int, number: int = 0) -> bytes:
     return struct.pack(">BQQQ", kind, stamp.counter, stamp.writer, number)
 
 
-def _latest(value: Value | None) -> Stamp:
-    match value:
-        case Register(stamp=stamp):
-            return stamp
-        case ItemList(items) if items:
-            return items[-1].stamp
-        case Counters(contributions) if contributions:
-            return contributions[-1].began
-        case _:
-            return NEVER
-
-
 def _renewal(value: Value | None) -> Stamp:
     """The last write that sets the time to live; removals from a list do not."""
     if isinstance(value, ItemList):
         return next((item.stamp for item in reversed(value.items) if not item.removed), NEVER)
-    return _latest(value)
+    return last_write(value)
 
 
 def _overflow(value: Value | None) -> Stamp:

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -45,7 +46,6 @@ from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.peer_group import LOOPBACK
 from nearsight.experiments.rig.peer_process import KADEMLIA, NEARSIGHT
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.cachier.lookup_numbers import (
     ALL_GETS,
     OVER_NETWORK,
@@ -115,11 +115,7 @@ SMOKE_SETTINGS = (
 
 
 FULL = LookupPlan(
-    period_s=5.0,
-    departure_s=15.0,
-    ping_timeout_s=0.9,
-    read_timeout_s=2.0,
-    hedge_s=0.25,
+    PeerSettings(period_s=5.0, departure_s=15.0, ping_timeout_s=0.9, read_timeout_s=2.0, hedge_s=0.25),
     keys=200,
     requests=30,
     put_rate=20.0,
@@ -130,11 +126,7 @@ FULL = LookupPlan(
 ON_RADIO = replace(FULL, put_rate=8.0)
 """Fewer puts, because a put with k = 20 takes eighty frames on the shared channel."""
 SMOKE = LookupPlan(
-    period_s=0.4,
-    departure_s=0.8,
-    ping_timeout_s=10.0,
-    read_timeout_s=30.0,
-    hedge_s=10.0,
+    PeerSettings(period_s=0.4, departure_s=0.8, ping_timeout_s=10.0, read_timeout_s=30.0, hedge_s=10.0),
     keys=12,
     requests=8,
     put_rate=50.0,
@@ -180,8 +172,7 @@ class Figure(Experiment):
             options.rng(self.name, setting.nodes, number),
             options.seed + number,
         )
-        with termination_as_interrupt():
-            measured = measurement.run(SYSTEMS if number % 2 == 0 else SYSTEMS[::-1])
+        measured = measurement.run(SYSTEMS if number % 2 == 0 else SYSTEMS[::-1])
         head: Row = {
             "setting": setting.name,
             "title": setting.title,
@@ -191,8 +182,8 @@ class Figure(Experiment):
             "k": setting.kademlia.k,
             "alpha": setting.kademlia.alpha,
             "copies": setting.kademlia.copies or setting.kademlia.k,
-            "period_s": plan.period_s,
-            "departure_s": plan.departure_s,
+            "period_s": plan.peers.period_s,
+            "departure_s": plan.peers.departure_s,
             "value_bytes": VALUE_BYTES,
             "rate_mbps": setting.radio.rate_mbps if setting.radio else RATE_MBPS,
             "loss": setting.radio.loss if setting.radio else 0.0,
@@ -317,7 +308,7 @@ def _draw_setting(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any
     title = [str(found["title"])]
     for system, one in found["systems"].items():
         means = mean_per_node(row for row in rows if row["system"] == system)
-        mean, deviation, _ = np.array([*means.values()]).reshape(-1, 3).T
+        mean, deviation = np.array([*means.values()]).reshape(-1, 2).T
         below = np.minimum(deviation, np.maximum(mean - _LEAST_MS, 0.0))
         axes.errorbar(
             np.arange(1, len(means) + 1) + _SHIFT[system],

@@ -25,14 +25,14 @@ from nearsight.experiments.studies.cachier.lookups import (
 ALL_GETS, OVER_NETWORK = "all gets", "over the network"
 
 
-def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float, int]]:
-    """Mean and standard deviation of the latency of each node's gets [ms], and their number, by node."""
+def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of the latency of each node's gets [ms], by node."""
     groups = numbers.grouped((row for row in rows if row["kind"] == GET and row["outcome"] == OK), "node")
     found = {}
     for node in sorted(groups):
         values = numbers.values(groups[node], "ms")
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        found[node] = (float(np.mean(values)), deviation, len(values))
+        found[node] = (float(np.mean(values)), deviation)
     return found
 
 
@@ -68,7 +68,7 @@ def _ratios(rows: Sequence[StoredRow], reading: str) -> list[dict[str, float]]:
 
 def _system(rows: Sequence[StoredRow]) -> dict[str, Any]:
     gets, puts, network = _gets_of(rows), _of(rows, PUT), _gets_of(rows, OVER_NETWORK)
-    means = [mean for mean, _, _ in mean_per_node(gets).values()]
+    means = [mean for mean, _ in mean_per_node(gets).values()]
     return {
         "gets": len(gets),
         "failed": sum(row["outcome"] != OK for row in gets),

@@ -80,14 +80,8 @@ class Setting:
 class LookupPlan:
     """Size of the measurement."""
 
-    period_s: float
-    departure_s: float
-    """Period of the beacons, and the dissertation's departure timeout T."""
-    ping_timeout_s: float
-    read_timeout_s: float
-    """Timeouts of a ping, and of a put or get, in our store."""
-    hedge_s: float
-    """Time without an answer after which our store asks another node; slow nodes get little more time."""
+    peers: PeerSettings
+    """Period of the beacons, the dissertation's departure timeout T, and timeouts of our store."""
     keys: int
     """Number of objects that devices may request."""
     requests: int
@@ -176,14 +170,7 @@ class LookupMeasurement:
         """Measure one store from the first beacon on; the other store is not running."""
         plan, setting = self._plan, self._setting
         presence = setting.presence and system == NEARSIGHT
-        peers = PeerSettings(
-            period_s=plan.period_s,
-            departure_s=plan.departure_s,
-            ping_timeout_s=plan.ping_timeout_s,
-            read_timeout_s=plan.read_timeout_s,
-            hedge_s=plan.hedge_s,
-            replicas=setting.replicas,
-        )
+        peers = plan.peers.model_copy(update={"replicas": setting.replicas})
         kademlia = setting.kademlia if system == KADEMLIA else None
         radio = replace(setting.radio, loss=0.0) if setting.radio is not None else None
         group_plan = GroupPlan(setting.nodes, peers, kademlia, RATE_MBPS, radio, self._seed)
@@ -232,7 +219,7 @@ class LookupMeasurement:
         self, system: str, group: PeerGroup, new: Sequence[PeerHandle], nodes: Sequence[PeerHandle]
     ) -> None:
         began_s = group.start(new)
-        timeout_s = max(_PRESENCE_TIMEOUT_PERIODS * self._plan.period_s, _LEAST_PRESENCE_TIMEOUT_S)
+        timeout_s = max(_PRESENCE_TIMEOUT_PERIODS * self._plan.peers.period_s, _LEAST_PRESENCE_TIMEOUT_S)
         seen = group.wait_all_see_all(nodes, timeout_s)
         for node, at_s in zip(nodes, seen, strict=True):
             self._add_row(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
@@ -244,16 +231,13 @@ class LookupMeasurement:
         after = ask_all(group.nodes, {"do": "counters"})
         for node, one, two in zip(group.nodes, before, after, strict=True):
             seconds = round(two["at_s"] - one["at_s"], 4)
-            for kind, counted in (
-                (IDLE, _increase(one, two, "wire")),
-                (BEACONS, _increase(one, two, "beacons")),
-            ):
-                packets = "_packets" if kind == IDLE else ""
+            for kind, counter in ((IDLE, "wire"), (BEACONS, "beacons")):
+                counted = _increase(one, two, counter)
                 self._add_row(
                     kind=kind,
                     node=node.name,
                     seconds=seconds,
-                    packets=counted[f"sent{packets}"] + counted[f"received{packets}"],
+                    packets=counted["sent"] + counted["received"],
                     bytes=counted["sent_bytes"] + counted["received_bytes"],
                 )
 
@@ -277,16 +261,13 @@ class LookupMeasurement:
         after = ask_all(nodes, {"do": "counters"})
         for node, answer, one, two in zip(nodes, answers, before, after, strict=True):
             for row in answer["rows"]:
-                done = dict(zip(("key", "late_ms", "ms", "outcome", "local"), row, strict=True))
-                self._add_row(
-                    system=system, kind=kind, node=node.name, **done | {"local": int(done["local"])}
-                )
+                self._add_row(system=system, kind=kind, node=node.name, **row)
             wire = _increase(one, two, "wire")
             self._add_row(
                 system=system,
                 kind=PUT_PHASE if kind == PUT else GET_PHASE,
                 node=node.name,
-                packets=wire["sent_packets"],
+                packets=wire["sent"],
                 bytes=wire["sent_bytes"],
                 seconds=round(two["at_s"] - one["at_s"], 4),
             )
@@ -294,7 +275,8 @@ class LookupMeasurement:
     def _kill(self, group: PeerGroup) -> None:
         victim = group.nodes[-1]
         at_s = group.kill(victim)
-        timeout_s = self._plan.departure_s + _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        peers = self._plan.peers
+        timeout_s = peers.departure_s + _PRESENCE_TIMEOUT_PERIODS * peers.period_s
         timeout_s = max(timeout_s, _LEAST_PRESENCE_TIMEOUT_S)
         for node, gone_s in zip(group.nodes, group.wait_gone(victim.node_id, at_s, timeout_s), strict=True):
             self._add_row(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))

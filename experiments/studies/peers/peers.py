@@ -25,7 +25,6 @@ from nearsight.experiments.framework.experiment import (
     Target,
     table_of,
 )
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
@@ -82,22 +81,16 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """The group with failures; then one session per crowd and configuration."""
-        both = f"{ALONE}+{SHARING}"
-        prefetching = [
-            (number, configurations)
-            for number in range(1 if options.smoke else REPETITIONS)
-            for configurations in ([both] if options.smoke else _order(number))
-        ]
-        return (
-            Cell("nothing-lost", {"part": ENDURANCE}),
-            *(
-                Cell(
-                    f"prefetching-{number}-{'both' if options.smoke else names}",
-                    {"part": PREFETCHING, "repetition": number, "configurations": names},
-                )
-                for number, names in prefetching
-            ),
-        )
+
+        def session(number: int, name: str, configurations: str) -> Cell:
+            parameters = {"part": PREFETCHING, "repetition": number, "configurations": configurations}
+            return Cell(f"prefetching-{number}-{name}", parameters)
+
+        if options.smoke:
+            sessions = [session(0, "both", f"{ALONE}+{SHARING}")]
+        else:
+            sessions = [session(number, one, one) for number in range(REPETITIONS) for one in _order(number)]
+        return (Cell("nothing-lost", {"part": ENDURANCE}), *sessions)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Measure one of the parts."""
@@ -105,8 +98,7 @@ class Figure(Experiment):
         if part == ENDURANCE:
             folder = options.museums.resolve().parent / "testbed" / self.name / cell.key
             plan = SMOKE if options.smoke else FULL
-            with termination_as_interrupt():
-                rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
+            rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
         else:
             names = cell.parameters["configurations"].split("+")
             rows = self._prefetching.run(cell.parameters["repetition"], options, names)

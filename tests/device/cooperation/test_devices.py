@@ -9,9 +9,7 @@ import pytest
 
 from nearsight import Recognizer
 from nearsight.device.cooperation.protocol import model_key, next_key, popularity_key
-from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store import shared_store
-from nearsight.device.peers.store.shared_store import Claims
 from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.sharing_devices import Scene, account, counted, holds, name
 from support.waiting import LONG_S, wait_until
@@ -62,13 +60,7 @@ def test_if_the_claiming_device_fails_another_one_fetches_the_model(
     scene.meet()
     for number in (0, 1):
         assert dying.store.items(model_key("museum", name(number), 1), claim=True).result(LONG_S).wait_ms == 0
-    claim = Claims.claim
-
-    def claim_for_ever(claims: Claims, key: str, claimant: NodeId, now_s: float) -> float:
-        claims._lease_s = LONG_S  # of the device that takes over
-        return claim(claims, key, claimant, now_s)
-
-    monkeypatch.setattr(Claims, "claim", claim_for_ever)
+    monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", LONG_S)  # of the device that takes over
     all_look(devices, 0)
     for device in devices:
         holds(device, 0, 1)

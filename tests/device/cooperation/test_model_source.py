@@ -10,14 +10,13 @@ from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.model_source import (
     HOLDERS_ASKED,
-    LARGEST_ANSWER_BYTES,
     LONGEST_WAIT_S,
     MODEL_TIMEOUT_S,
     POLL_S,
     READ_TIMEOUT_S,
 )
 from nearsight.device.cooperation.protocol import holder_item, model_item
-from nearsight.device.cooperation.trust import BACK_OFF_S, LONGEST_BACK_OFF_S
+from nearsight.device.cooperation.trust import BACK_OFF_S, LARGEST_ANSWER_BYTES, LONGEST_BACK_OFF_S
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
 from support.model_source import FIRST, RIGHT, SECOND, THIRD, Scene, forged, listing, model_in, reply

@@ -165,14 +165,14 @@ def group(tmp_path: Path) -> Iterator[PeerGroup]:
 def test_a_stopped_process_finds_the_remaining_members_when_it_continues(group: PeerGroup) -> None:
     sleeper, second, third = group.nodes
     stopped_s = time.monotonic()
-    sleeper._process.send_signal(signal.SIGSTOP)
+    sleeper.process.send_signal(signal.SIGSTOP)
     group.nodes.remove(sleeper)
     # Its kernel accepts connections, but the process never answers.
     group.wait_gone(sleeper.node_id, stopped_s, LONG_S)
     killed_s = group.kill(third)
     second.wait_peers(lambda live: third.node_id not in live, time.monotonic() + LONG_S, killed_s)
     woke_s = time.monotonic()
-    sleeper._process.send_signal(signal.SIGCONT)
+    sleeper.process.send_signal(signal.SIGCONT)
     deadline_s = woke_s + LONG_S
     sleeper.wait_peers(lambda live: live == {second.node_id}, deadline_s, woke_s)
     second.wait_peers(lambda live: live == {sleeper.node_id}, deadline_s, woke_s)

@@ -33,17 +33,17 @@ def test_each_entry_contains_all_increments() -> None:
     assert totals(merged(second, first)) == {"x": 3, "y": 1} == totals(mine.current("k"))
 
 
-def test_unacknowledged_keys_are_listed() -> None:
+def test_entries_that_are_not_acknowledged_are_listed() -> None:
     mine, _ = make()
     first = mine.add("k", {"x": 1}, None, 0)
     mine.add("k", {"x": 1}, None, 0)
     mine.acknowledged("k", first)
-    assert mine.unacknowledged() == ("k",)
+    assert [entry.key for entry in mine.unacknowledged()] == ["k"]
     second = mine.current("k")
     assert second is not None
     mine.acknowledged("k", second)
     mine.acknowledged("k", first)
-    assert mine.unacknowledged() == ()
+    assert mine.unacknowledged() == []
 
 
 def test_contributions_of_others_acknowledge_no_own_increments() -> None:
@@ -51,7 +51,7 @@ def test_contributions_of_others_acknowledge_no_own_increments() -> None:
     others = PendingIncrements(LamportClock(8), random.Random(2), 10)
     mine.add("k", {"x": 1}, None, 0)
     mine.acknowledged("k", others.add("k", {"x": 5}, None, 0))
-    assert mine.unacknowledged() == ("k",)
+    assert [entry.key for entry in mine.unacknowledged()] == ["k"]
 
 
 def test_after_a_deletion_only_unacknowledged_increments_are_kept() -> None:

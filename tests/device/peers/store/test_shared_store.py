@@ -8,8 +8,10 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidMessage
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store import shared_store
 from nearsight.device.peers.store.local_store import Place, Refusal
 from nearsight.device.peers.store.shared_store import (
+    CLAIM_LEASE_S,
     LARGEST_COUNT,
     LEAST_LIMIT,
     Claims,
@@ -96,28 +98,28 @@ A, B, C = map(NodeId, (1, 2, 3))
 
 
 def test_the_first_claimant_has_the_claim_and_others_wait_for_the_rest_of_its_lease() -> None:
-    claims = Claims(lease_s=5.0)
+    claims = Claims()
     assert claims.claim("model", A, 0.0) == 0
-    assert claims.claim("model", B, 2.0) == 3.0
-    assert claims.claim("other", B, 2.0) == 0
+    assert claims.claim("model", B, 0.5) == CLAIM_LEASE_S - 0.5
+    assert claims.claim("other", B, 0.5) == 0
 
 
 def test_repeating_a_claim_does_not_prolong_its_lease() -> None:
-    claims = Claims(lease_s=5.0)
+    claims = Claims()
     claims.claim("model", A, 0.0)
-    assert claims.claim("model", A, 4.0) == 0
-    assert claims.claim("model", B, 4.0) == 1.0
+    assert claims.claim("model", A, 1.5) == 0
+    assert claims.claim("model", B, 1.5) == CLAIM_LEASE_S - 1.5
 
 
 def test_an_expired_lease_is_not_renewed_but_given_to_the_next_claimant() -> None:
-    claims = Claims(lease_s=5.0)
+    claims = Claims()
     claims.claim("model", A, 0.0)
-    assert claims.claim("model", B, 5.0) == 0
-    assert claims.claim("model", A, 5.0) == 5.0
+    assert claims.claim("model", B, CLAIM_LEASE_S) == 0
+    assert claims.claim("model", A, CLAIM_LEASE_S) == CLAIM_LEASE_S
 
 
 def test_a_delivery_ends_the_claim() -> None:
-    claims = Claims(lease_s=5.0)
+    claims = Claims()
     claims.claim("model", A, 0.0)
     claims.delivered("model")
     claims.delivered("never claimed")
@@ -125,20 +127,21 @@ def test_a_delivery_ends_the_claim() -> None:
 
 
 def test_the_claims_of_a_node_end_when_it_leaves() -> None:
-    claims = Claims(lease_s=5.0)
+    claims = Claims()
     claims.claim("model", A, 0.0)
     claims.claim("other", B, 0.0)
     claims.remove_claimant(A)
     assert claims.claim("model", C, 1.0) == 0
-    assert claims.claim("other", C, 1.0) == 4.0
+    assert claims.claim("other", C, 1.0) == CLAIM_LEASE_S - 1.0
 
 
-def test_claims_are_bounded() -> None:
-    claims = Claims(lease_s=5.0, max_claims=3)
+def test_claims_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_store, "MOST_CLAIMS", 3)
+    claims = Claims()
     for number in range(10):
         claims.claim(f"model {number}", A, 0.0)
     assert len(claims) == 3
-    assert claims.claim("model 9", B, 0.0) == 5.0
+    assert claims.claim("model 9", B, 0.0) == CLAIM_LEASE_S
 
 
 YEAR_S = 365 * 86_400.0
