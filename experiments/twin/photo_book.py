@@ -98,14 +98,6 @@ class _LookupTimes:
     extraction_ms: float
     lookup_ms: float
 
-    def minimum(self, other: _LookupTimes) -> _LookupTimes:
-        """Combine two measurements."""
-        return _LookupTimes(
-            self.known,
-            min(self.extraction_ms, other.extraction_ms),
-            min(self.lookup_ms, other.lookup_ms),
-        )
-
 
 class _PhotoMeasurements:
     """Recognizers, and the measurements so far."""
@@ -230,8 +222,12 @@ class _PhotoMeasurements:
         return self._keep_minimum((path, self._full, 0), _LookupTimes(known, 0.0, spent_ms))
 
     def _keep_minimum(self, kind: tuple[Path, tuple[str, ...], int], look: _LookupTimes) -> _LookupTimes:
-        before = self._seen.get(kind)
-        self._seen[kind] = look if before is None else before.minimum(look)
+        before = self._seen.get(kind, look)
+        self._seen[kind] = _LookupTimes(
+            before.known,
+            min(before.extraction_ms, look.extraction_ms),
+            min(before.lookup_ms, look.lookup_ms),
+        )
         return self._seen[kind]
 
 

@@ -59,15 +59,11 @@ _SEEN_BY_USERS, _RIGHT = (*LATENCY, *BANDWIDTH), (*ACCURACY, *ANSWERS)
 _PERCENT = frozenset((*CPU, *ANSWERS))
 _BY_SPEED = ("Slow", "Medium", "baseline", "Fast", "SuperFast")
 _HEADINGS = {
-    **{f"{part}_ms": f"{part} ms" for part in ("p50", "p95", "mean", "device", "edge", "cloud", "queue")},
-    "link_ms": "link ms",
-    "up_kbps": "up kbit/s",
-    "down_kbps": "down kbit/s",
-    "edge_cpu": "CPU edge",
-    "cloud_cpu": "CPU cloud",
-    "recall": "recall",
-    "precision": "precision",
-    **{f"by_{tier}": f"by {tier}" for tier in ("device", "edge", "cloud")},
+    **{name: name.replace("_ms", " ms") for name in LATENCY},
+    **{name: name.replace("_kbps", " kbit/s") for name in BANDWIDTH},
+    **{f"{tier}_cpu": f"CPU {tier}" for tier in ("edge", "cloud")},
+    **{name: name for name in ACCURACY},
+    **{name: name.replace("_", " ") for name in ANSWERS},
 }
 
 
