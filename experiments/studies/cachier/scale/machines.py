@@ -144,11 +144,12 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     """
     if options.costs == PAPER or options.smoke:
         return
-    measuring, fitted = _Measuring(options, say), _fitted_path(options)
-    costs = _read(CostModel, _costs_path(options))
-    if costs is None or _is_newer(fitted, _costs_path(options)):
+    measuring, path = _Measuring(options, say), _costs_path(options)
+    fitted = options.museums.parent / "testbed" / "twin" / "costs.json"
+    costs = _read(CostModel, path)
+    if costs is None or (fitted.is_file() and fitted.stat().st_mtime > path.stat().st_mtime):
         costs = measuring.costs(fitted)
-        costs.save(_costs_path(options))
+        costs.save(path)
     photos = _read(PhotoKind, _photos_path(options))
     if photos is None or photos.measured_over != mark_of(costs):
         measuring.photos(costs).save(_photos_path(options))
@@ -241,11 +242,3 @@ def _costs_path(options: RunOptions) -> Path:
 
 def _photos_path(options: RunOptions) -> Path:
     return _folder(options) / "photos.json"
-
-
-def _fitted_path(options: RunOptions) -> Path:
-    return options.museums.parent / "testbed" / "twin" / "costs.json"
-
-
-def _is_newer(one: Path, other: Path) -> bool:
-    return one.is_file() and one.stat().st_mtime > other.stat().st_mtime

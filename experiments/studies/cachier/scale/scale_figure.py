@@ -100,7 +100,7 @@ class ScaleFigure(OnMachines):
 
     variable: ClassVar[str]
     """The variable that changes."""
-    shown: ClassVar[tuple[str, ...]]
+    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
     """Metrics in table and picture."""
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
@@ -229,7 +229,6 @@ class Figure6x4(ScaleFigure):
     name: ClassVar[str] = "fig6.4"
     source: ClassVar[str] = "Cachier dissertation, 6.3"
     variable: ClassVar[str] = VISITORS
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x5(Figure6x4):
@@ -256,7 +255,6 @@ class Figure6x7(ScaleFigure):
     name: ClassVar[str] = "fig6.7"
     source: ClassVar[str] = "Cachier dissertation, 6.4"
     variable: ClassVar[str] = SECTIONS
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x8(Figure6x7):
@@ -283,7 +281,6 @@ class Figure6x10(ScaleFigure):
     name: ClassVar[str] = "fig6.10"
     source: ClassVar[str] = "Cachier dissertation, 6.5"
     variable: ClassVar[str] = CLASSES
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x11(Figure6x10):
@@ -301,7 +298,6 @@ class Figure6x12(ScaleFigure):
     name: ClassVar[str] = "fig6.12"
     source: ClassVar[str] = "Cachier dissertation, 6.6"
     variable: ClassVar[str] = NETWORK
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x13(Figure6x12):

@@ -7,6 +7,7 @@ dissertation (all show an exhibit of the sections), and with 5 % photos of unkno
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -136,12 +137,8 @@ def _many(options: RunOptions) -> OperatingPoint:
 def _along(rows: Sequence[StoredRow], variable: str) -> list[StoredRow]:
     """The rows at which all other variables have their most frequent value: the baseline."""
     others = [name for name in VARIABLES if name != variable]
-    usual = {name: _commonest([row[name] for row in rows]) for name in others}
+    usual = {name: Counter(row[name] for row in rows).most_common(1)[0][0] for name in others}
     return [row for row in rows if all(row[name] == usual[name] for name in others)]
-
-
-def _commonest(values: Sequence[str]) -> str:
-    return max(dict.fromkeys(values), key=values.count)
 
 
 def _tenths(summary: Mapping[str, Any]) -> list[Target]:
