@@ -160,10 +160,8 @@ def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[in
 
 
 def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
-    if trace == GENERATED:
+    if trace == GENERATED or options.visits is None:
         return list(sequences(generate_visits(rng)).values())
-    if options.visits is None:
-        raise InvalidArgument("traces of real visitors need a file of visits", advice="give it with --visits")
     walks = list(sequences(read_visits_csv(options.visits)).values())
     if len(walks) < _FOLDS:
         raise InvalidArgument(
