@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import MappingProxyType
 
 import numpy as np
 
@@ -37,15 +36,13 @@ Sessions = Mapping[str, Sequence[Sequence[RequestRow]]]
 Photos = Mapping[tuple[str, int], str]
 """The photo of each request, by visitor and number of the request."""
 
-_UNKNOWN_PHOTOS: Photos = MappingProxyType({})
-
 
 def fit(
     costs: CostModel,
     measured: Sessions,
     simulate: Callable[[CostModel], Rows],
     *,
-    photos: Photos = _UNKNOWN_PHOTOS,
+    photos: Photos,
     rounds: int = 3,
     origin: str = "",
 ) -> CostModel:
@@ -60,8 +57,8 @@ def fit(
         trace.
     simulate : callable
         Runs the same configurations in the twin, with the given costs.
-    photos : mapping of (visitor, number) to str, optional
-        Without it, the scatter is that of different photos.
+    photos : mapping of (visitor, number) to str
+        If it is empty, the scatter is that of different photos.
     rounds : int
         Number of corrections of the scales.
     origin : str

@@ -66,8 +66,6 @@ class Machines:
     costs: CostModel
     hardware: Hardware
     photos: PhotoKind
-    origin: str
-    """Origin of the costs, in words."""
     queue_timeout_s: float = ServerSettings().queue_timeout_s
     """Queue timeout of the tiers [s]."""
     timeout_s: float = RecognizerSettings().timeout_s
@@ -96,9 +94,9 @@ def machines_of(options: RunOptions) -> Machines:
     hardware = shared if options.costs == AS_TESTBED else HARDWARE
     if options.smoke:
         costs = CostModel.assumed()
-        return Machines(costs, hardware, PhotoKind.of(costs), "built-in costs: a smoke run measures none")
+        return Machines(costs, hardware, PhotoKind.of(costs))
     costs = CostModel.load(_costs_path(options))
-    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)), costs.fitted_to)
+    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)))
 
 
 def paper_machines() -> Machines:
@@ -126,7 +124,6 @@ def paper_machines() -> Machines:
         costs,
         PAPER_HARDWARE,
         photos,
-        "the dissertation's tables 3.1, 3.2 and 4.1",
         queue_timeout_s=_PAPER_QUEUE_S,
         timeout_s=2 * _PAPER_QUEUE_S,
     )
