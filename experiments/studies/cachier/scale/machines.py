@@ -13,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import xxhash
 
 from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.profiling.device import FEATURE_COUNTS
 from nearsight.experiments.studies.cachier.scale.operating_point import AS_TESTBED, PAPER
@@ -39,10 +42,6 @@ from nearsight.experiments.twin.cost_model import (
     lookups_ms,
     paper_costs,
 )
-
-if TYPE_CHECKING:
-    from nearsight.common.object_cache.profile import CacheProfile
-    from nearsight.experiments.datasets.dataset import Dataset
 
 NEXUS_7 = 311 / 51.14
 """Time of a Nexus 7 over that of the dissertation's PC, for feature extraction (tables 4.1 and 3.2)."""
@@ -212,9 +211,6 @@ class _Measuring:
         return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
 
     def _profiled(self) -> CostModel:
-        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
-        from nearsight.device.prefetching.device_profile import DeviceProfile  # noqa: PLC0415
-
         profiles = measure_profiles(
             self._dataset, FEATURE_COUNTS, DEVICE_AMOUNT, MUSEUM.seed, _folder(self._options)
         )
