@@ -95,7 +95,7 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rank correlation; equal numbers get their mean rank."""
     from scipy.stats import rankdata  # noqa: PLC0415  takes long to import, and few experiments need it
 
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+    return float(np.corrcoef(rankdata(np.asarray(a)), rankdata(np.asarray(b)))[0, 1])
 
 
 def zipf(count: int, exponent: float) -> NDArray[np.float64]:
