@@ -34,21 +34,13 @@ class CellProgress:
     before : int
         Number of cells that an earlier run finished.
     console : Console
-        Prints the lines.
-    bar : Progress, optional
-        Progress bar; None: print a line per cell.
+        Shows the bar; prints a line per cell if it is no terminal.
     clock : Clock
         Measures the duration of the cells.
     """
 
     def __init__(
-        self,
-        name: str,
-        total: int,
-        before: int,
-        console: Console,
-        bar: Progress | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        self, name: str, total: int, before: int, console: Console, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._name = name
         self._total = total
@@ -57,19 +49,24 @@ class CellProgress:
         self._clock = clock
         self._started_s = self._cell_started_s = clock.monotonic()
         self._key = ""
-        self._bar = bar
         self._mean_s = 0.0
         self._stage = ""
-        self._task = (
-            bar.add_task(escape(name), total=total, completed=before, left=self.left) if bar else None
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Elapsed(),
+            _Left(table_column=Column(no_wrap=True)),
         )
+        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        """The bar; it is shown while it is entered as a context manager."""
+        self._task = self.bar.add_task(escape(name), total=total, completed=before, left=self.left)
 
     def begin(self, key: str) -> None:
         """Start the measurement of a cell."""
         self._key, self._stage = key, ""
         self._cell_started_s = self._clock.monotonic()
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=escape(f"{self._name}: {key}"))
+        self.bar.update(self._task, description=escape(f"{self._name}: {key}"))
 
     def stage(self, words: str) -> None:
         """Set the description of the cell's current stage."""
@@ -89,8 +86,8 @@ class CellProgress:
         took_s, self._cell_started_s = now_s - self._cell_started_s, now_s
         self._done += 1
         self._mean_s = (now_s - self._started_s) / (self._done - self._before)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done)
+        self.bar.update(self._task, completed=self._done)
+        if self._console.is_terminal:
             return
         # Cells that run in other processes are reported only when they are finished, so their durations are
         # unknown.
@@ -116,19 +113,9 @@ class _Left(ProgressColumn):
 @contextmanager
 def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
     """Show the progress of a run on standard error; the parameters are those of `CellProgress`."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield CellProgress(name, total, before, console)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Elapsed(),
-        _Left(table_column=Column(no_wrap=True)),
-    )
-    with Progress(*columns, console=console) as bar:
-        yield CellProgress(name, total, before, console, bar)
+    progress = CellProgress(name, total, before, Console(stderr=True))
+    with progress.bar:
+        yield progress
 
 
 def in_words(seconds: float) -> str:

@@ -93,7 +93,9 @@ def counted(number: int, noun: str) -> str:
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rank correlation; equal numbers get their mean rank."""
-    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+    from scipy.stats import rankdata  # noqa: PLC0415  takes long to import, and few experiments need it
+
+    return float(np.corrcoef(rankdata(np.asarray(a)), rankdata(np.asarray(b)))[0, 1])
 
 
 def zipf(count: int, exponent: float) -> NDArray[np.float64]:
@@ -108,9 +110,3 @@ def zipf(count: int, exponent: float) -> NDArray[np.float64]:
         raise InvalidArgument(f"a distribution needs at least one object, got {count}")
     weights: NDArray[np.float64] = np.arange(1, count + 1, dtype=np.float64) ** -exponent
     return np.asarray(weights / weights.sum(), dtype=np.float64)
-
-
-def _ranks(numbers: ArrayLike) -> NDArray[np.float64]:
-    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    return ranks

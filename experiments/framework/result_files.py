@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.files import write_atomically
 from nearsight.experiments.framework.experiment import Row, StoredRow
 
 PROVENANCE = ("seed", "configuration", "commit", "machine", "python", "versions")
@@ -62,7 +63,7 @@ class ResultFolder:
             return
         run = {"experiment": name, "configuration": configuration, "environment": environment}
         try:
-            _write(run_path, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+            _write_json(run_path, run)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot write to {self.path}: {error.strerror}", advice="choose another folder with --out"
@@ -76,7 +77,8 @@ class ResultFolder:
 
     def keep_cell(self, key: str, rows: Sequence[Row]) -> None:
         """Store the rows of a finished cell."""
-        _write(self.path / "cells" / f"{key}.json", json.dumps([dict(row) for row in rows]))
+        content = json.dumps([dict(row) for row in rows])
+        write_atomically(self.path / "cells" / f"{key}.json", content.encode())
 
     def finished_cell(self, key: str) -> Sequence[Row] | None:
         """Rows of a cell that an earlier run finished; None if the cell is new or its file is damaged."""
@@ -96,15 +98,15 @@ class ResultFolder:
         writer = csv.DictWriter(text, [*columns, *PROVENANCE], lineterminator="\n")
         writer.writeheader()
         writer.writerows({**provenance, **row} for row in rows)
-        _write(self.rows_path, text.getvalue())
+        write_atomically(self.rows_path, text.getvalue().encode())
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
     def adopt(self, other: ResultFolder) -> None:
         """Copy the rows and the environment of a finished run that measured the same."""
         environment = other.run_information()["environment"]
         run = {**self.run_information(), "rows_of": str(other.path), "environment": environment}
-        _write(self.path / "run.json", json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-        _write(self.rows_path, other.rows_path.read_text(encoding="utf-8"))
+        _write_json(self.path / "run.json", run)
+        write_atomically(self.rows_path, other.rows_path.read_bytes())
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
     def rows(self) -> list[StoredRow]:
@@ -138,14 +140,11 @@ class ResultFolder:
 
     def keep_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``."""
-        _write(self.summary_path, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        _write_json(self.summary_path, summary)
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _read_json(path: Path) -> Any:

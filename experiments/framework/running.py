@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
+
 from nearsight.common.errors import CorruptStore, InvalidArgument
 from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
@@ -206,8 +208,6 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
     CorruptStore
         If the files lack data that this version of the experiment reads.
     """
-    from matplotlib import rc_context  # noqa: PLC0415  measuring does not need matplotlib
-
     folder = ResultFolder(out)
     rows = folder.rows()
     information = folder.run_information()

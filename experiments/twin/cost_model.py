@@ -213,18 +213,9 @@ class Costs:
         """Half of a call's typical time without link and computing [s], scaled by the mean ``slowness``."""
         return self.model.call_ms / 2e3 * sum(slowness) / len(slowness)
 
-    @property
-    def connect_s(self) -> float:
-        """Additional time of the first call over a connection [s]."""
-        return self.model.connect_ms / 1e3
-
     def call_stretch(self) -> float:
         """A random factor for both ways of one call, relative to the typical time."""
         return self._call_draws.of(1.0)
-
-    def edge_profile(self, slowness: float) -> CacheProfile:
-        """The initial profile of an edge."""
-        return slowed(self.model.edge, slowness)
 
     def device_profile(self, slowness: float) -> DeviceProfile:
         """The initial profile of a device."""

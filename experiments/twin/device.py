@@ -320,6 +320,4 @@ class TwinQuery(DeviceQuery):
         image = step.form == IMAGE
         size = self._seen.size_bytes if image else QUERY_FEATURES * BYTES_PER_FEATURE
         thumbnail = image and self._has_thumbnail
-        return TierRequest(
-            self._seen, image, QUERY_FEATURES, size, asked_again=step.again, thumbnail=thumbnail
-        )
+        return TierRequest(self._seen, image, size, asked_again=step.again, thumbnail=thumbnail)

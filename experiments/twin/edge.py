@@ -40,7 +40,7 @@ from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.experiments.twin.cloud import QUERY_FEATURES, TwinCloudClient
-from nearsight.experiments.twin.cost_model import Costs
+from nearsight.experiments.twin.cost_model import Costs, slowed
 from nearsight.experiments.twin.events import Action
 from nearsight.experiments.twin.link import (
     OnReply,
@@ -103,7 +103,7 @@ class TwinEdgeQuery(EdgeQuery):
         """The request for the cloud."""
         if not self.tier_request.image or step.form == IMAGE:
             return replace(self.tier_request, asked_again=step.again or self.asked_again)
-        return replace(self.tier_request, image=False, features=QUERY_FEATURES, size_bytes=_FEATURES_BYTES)
+        return replace(self.tier_request, image=False, size_bytes=_FEATURES_BYTES)
 
 
 class TwinCatalogueCache(CatalogueCache):
@@ -160,7 +160,7 @@ class TwinEdge:
             self.worker,
             EdgeMetrics(CollectorRegistry()),
             self.worker,
-            costs.edge_profile(processor.profiled),
+            slowed(costs.model.edge, processor.profiled),
             self.load,
             self._next_tiers,
         )
@@ -199,7 +199,7 @@ class TwinEdge:
             if not query.asked_again:
                 query.may_work = self.load.may_work()
             flow = RequestFlow(self.cache.stages, self._next_tiers, EDGE, self._events.now_s, deadline_s)
-            return self._begin(_EdgeRequest(query, flow, device_id, call, answered))
+            return self._begin(_EdgeRequest(query, flow, call, answered))
 
         self._server.offer(Call(deadline_s, begin, answered))
 
@@ -223,7 +223,7 @@ class TwinEdge:
             query.features_bytes = _FEATURES_BYTES
             effect = flow.made(now_s)
         query.held = self.cache.size
-        query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, query.tier_request.features)
+        query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, QUERY_FEATURES)
         query.lookup_s = self._costs.edge_lookup_s(
             query.held, found=query.found is not None, effort=photo.tier_effort
         )
@@ -270,7 +270,7 @@ class TwinEdge:
             return
         prediction = None
         if answer.found is not None:
-            following = self.cache.observe(request.device_id, answer.found.object_id)
+            following = self.cache.observe(request.query.client, answer.found.object_id)
             prediction = None if following is None else self._prediction(following)
         call = request.call
         total_ms = (self._events.now_s - call.started_s) * 1e3
@@ -353,7 +353,6 @@ class _EdgeRequest:
 
     query: TwinEdgeQuery
     flow: RequestFlow[EdgeQuery]
-    device_id: str
     call: Call
     answered: OnReply
     next_tier_ms: float = 0.0

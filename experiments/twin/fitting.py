@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import MappingProxyType
 
 import numpy as np
 
@@ -37,15 +36,13 @@ Sessions = Mapping[str, Sequence[Sequence[RequestRow]]]
 Photos = Mapping[tuple[str, int], str]
 """The photo of each request, by visitor and number of the request."""
 
-_UNKNOWN_PHOTOS: Photos = MappingProxyType({})
-
 
 def fit(
     costs: CostModel,
     measured: Sessions,
     simulate: Callable[[CostModel], Rows],
     *,
-    photos: Photos = _UNKNOWN_PHOTOS,
+    photos: Photos,
     rounds: int = 3,
     origin: str = "",
 ) -> CostModel:
@@ -60,8 +57,8 @@ def fit(
         trace.
     simulate : callable
         Runs the same configurations in the twin, with the given costs.
-    photos : mapping of (visitor, number) to str, optional
-        Without it, the scatter is that of different photos.
+    photos : mapping of (visitor, number) to str
+        If it is empty, the scatter is that of different photos.
     rounds : int
         Number of corrections of the scales.
     origin : str
@@ -96,8 +93,15 @@ class _Work:
     unknown: bool = False
 
     def ratios(self, measured: Rows, modelled: Rows) -> list[float]:
-        """Measured over modelled times."""
-        return [ours / max(1e-3, twins) for ours, twins in self.pairs(measured, modelled)]
+        """Measured over modelled times of requests with the same tier, outcome and form in both."""
+        found = []
+        for name in self.configurations:
+            twins = {(row.visitor, row.number): row for row in modelled.get(name, ())}
+            for row in measured.get(name, ()):
+                twin = twins.get((row.visitor, row.number))
+                if twin is not None and self._counts(row) and self._counts(twin) and _same_form(row, twin):
+                    found.append(getattr(row, self.column) / max(1e-3, getattr(twin, self.column)))
+        return found
 
     def of_same_photos(self, measured: Sessions, photos: Photos) -> list[float]:
         """Times over the median time of the same photo, device and session, if it was sent often enough.
@@ -114,17 +118,6 @@ class _Work:
                     times[row.visitor, photo].append(max(1e-3, float(getattr(row, self.column))))
             often = [some for some in times.values() if len(some) >= _OFTEN]
             found += [one / median(some) for some in often for one in some]
-        return found
-
-    def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
-        """Measured and modelled times of requests with the same tier, outcome and form in both."""
-        found = []
-        for name in self.configurations:
-            twins = {(row.visitor, row.number): row for row in modelled.get(name, ())}
-            for row in measured.get(name, ()):
-                twin = twins.get((row.visitor, row.number))
-                if twin is not None and self._counts(row) and self._counts(twin) and _same_form(row, twin):
-                    found.append((float(getattr(row, self.column)), float(getattr(twin, self.column))))
         return found
 
     def _counts(self, row: RequestRow) -> bool:

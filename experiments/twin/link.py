@@ -132,8 +132,6 @@ class TierRequest:
     photo: TwinPhoto
     image: bool
     """Whether it is sent as an image; otherwise as features."""
-    features: int
-    """Number of features that are sent, or with which the photo was looked up."""
     size_bytes: int
     """Size on the network [bytes]."""
     asked_again: bool = False
@@ -201,7 +199,7 @@ def tier_over_link(link: TwinLink, way_s: float, costs: Costs, ask: TierAccess) 
     Daemons typically spend ``way_s`` on each way, in addition to the link. The first request waits for the
     connection.
     """
-    connection = Connection(link, costs.connect_s)
+    connection = Connection(link, costs.model.connect_ms / 1e3)
 
     def put(tier_request: TierRequest, deadline_s: float, answered: OnReply) -> None:
         this_s = way_s * costs.call_stretch()

@@ -26,7 +26,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer, rec
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.twin.cost_model import SECOND_LOOK_MS, lookups_ms
-from nearsight.experiments.twin.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
+from nearsight.experiments.twin.photos import NEVER, Effort, TwinPhoto
 
 _TIMES = 3
 _LEAST_EFFORT, _MOST_EFFORT = 0.1, 10.0
@@ -98,14 +98,6 @@ class _LookupTimes:
     extraction_ms: float
     lookup_ms: float
 
-    def minimum(self, other: _LookupTimes) -> _LookupTimes:
-        """Combine two measurements."""
-        return _LookupTimes(
-            self.known,
-            min(self.extraction_ms, other.extraction_ms),
-            min(self.lookup_ms, other.lookup_ms),
-        )
-
 
 class _PhotoMeasurements:
     """Recognizers, and the measurements so far."""
@@ -150,23 +142,25 @@ class _PhotoMeasurements:
         known_with += [most] if tier.known else []
         least = known_with[0] if known_with else NEVER
         again = _LookupTimes(True, 0.0, 0.0) if tier.known else self._second_look(path, object_id)
-        usual = self._usual
-        profiles = {one.query_features: one for one in usual.device.profiles} if usual is not None else {}
-        return TwinPhoto(
+        photo = TwinPhoto(
             object_id,
             path.stat().st_size,
             least_features=float(least),
             at_second_look=again.known,
             missed_with=frozenset(count for count in self._counts if count > least) - frozenset(known_with),
+        )
+        if self._usual is None:
+            return photo
+        edge = self._usual.edge
+        return replace(
+            photo,
             device_efforts=tuple(
-                (count, self._effort(path, object_id, looks[count], near, profile))
-                for count, profile in profiles.items()
-                if count in looks
+                (profile.query_features, self._effort(path, object_id, look, near, profile))
+                for profile in self._usual.device.profiles
+                if (look := looks.get(profile.query_features)) is not None
             ),
-            tier_effort=self._effort(path, object_id, tier, cached, usual.edge)
-            if usual is not None
-            else AS_ANY_PHOTO,
-            second_effort=self._second_effort(again) if not tier.known else 1.0,
+            tier_effort=self._effort(path, object_id, tier, cached, edge),
+            second_effort=1.0 if tier.known else self._second_effort(again, edge),
         )
 
     def _effort(
@@ -183,10 +177,7 @@ class _PhotoMeasurements:
             None if missed.known else _within(missed.lookup_ms / usual_ms),
         )
 
-    def _second_effort(self, look: _LookupTimes) -> float:
-        if self._usual is None:
-            return 1.0
-        edge = self._usual.edge
+    def _second_effort(self, look: _LookupTimes, edge: CacheProfile) -> float:
         first_ms = float(lookups_ms(edge, len(self._full))[-1]) + edge.extraction_ms
         return _within(look.lookup_ms / (self._pace * (first_ms + SECOND_LOOK_MS)))
 
@@ -230,8 +221,12 @@ class _PhotoMeasurements:
         return self._keep_minimum((path, self._full, 0), _LookupTimes(known, 0.0, spent_ms))
 
     def _keep_minimum(self, kind: tuple[Path, tuple[str, ...], int], look: _LookupTimes) -> _LookupTimes:
-        before = self._seen.get(kind)
-        self._seen[kind] = look if before is None else before.minimum(look)
+        before = self._seen.get(kind, look)
+        self._seen[kind] = _LookupTimes(
+            before.known,
+            min(before.extraction_ms, look.extraction_ms),
+            min(before.lookup_ms, look.lookup_ms),
+        )
         return self._seen[kind]
 
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -66,17 +65,15 @@ _WITHOUT_PREFETCH = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
 _WITH_PREFETCH = RecognizerSettings()
 _COOPERATES = RecognizerSettings(peers=PeerSettings(enabled=True))
 
-CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
-    {
-        ONLY_CLOUD: TwinTiers(None, _WITHOUT_PREFETCH),
-        EDGE_CACHE: TwinTiers(EdgeSettings(), _WITHOUT_PREFETCH),
-        LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _WITHOUT_PREFETCH),
-        BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _WITHOUT_PREFETCH),
-        PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _WITH_PREFETCH, (600,)),
-        ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _WITH_PREFETCH),
-        COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _COOPERATES),
-    }
-)
+CONFIGURATIONS: Mapping[str, TwinTiers] = {
+    ONLY_CLOUD: TwinTiers(None, _WITHOUT_PREFETCH),
+    EDGE_CACHE: TwinTiers(EdgeSettings(), _WITHOUT_PREFETCH),
+    LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _WITHOUT_PREFETCH),
+    BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _WITHOUT_PREFETCH),
+    PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _WITH_PREFETCH, (600,)),
+    ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _WITH_PREFETCH),
+    COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _COOPERATES),
+}
 """Section 6.2.3, an edge without control of its load, and devices that share their models (5.4)."""
 
 

@@ -12,7 +12,7 @@ from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, s
 from nearsight.experiments.twin.cost_model import CostModel, Hardware
 
 ASSUMED = CostModel.assumed()
-MACHINES = Machines(ASSUMED, Hardware(), PhotoKind.of(ASSUMED), "built-in")
+MACHINES = Machines(ASSUMED, Hardware(), PhotoKind.of(ASSUMED))
 P50 = Callable[[OperatingPoint, str], float]
 
 

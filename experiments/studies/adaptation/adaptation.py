@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from matplotlib.axes import Axes
@@ -44,15 +43,13 @@ from nearsight.experiments.studies.adaptation.measuring import (
 )
 from nearsight.experiments.studies.museums import dataset_of
 
-LIGHTS = MappingProxyType(
-    {
-        "daylight": DAYLIGHT,
-        "lamps": Light(gains=(0.12, 0.5, 1.3)),
-        "dusk": Light(exposure=0.05, noise_levels=6),
-        "misted glass": Light(blur_px=2.5, veil=0.4, noise_levels=3),
-        "evening": Light(gains=(0.15, 0.5, 1.2), exposure=0.15, blur_px=1.5, veil=0.1, noise_levels=5),
-    }
-)
+LIGHTS: Mapping[str, Light] = {
+    "daylight": DAYLIGHT,
+    "lamps": Light(gains=(0.12, 0.5, 1.3)),
+    "dusk": Light(exposure=0.05, noise_levels=6),
+    "misted glass": Light(blur_px=2.5, veil=0.4, noise_levels=3),
+    "evening": Light(gains=(0.15, 0.5, 1.2), exposure=0.15, blur_px=1.5, veil=0.1, noise_levels=5),
+}
 """Models are trained on references in daylight; evening combines lamps, dusk and mist."""
 
 FEATURES, FEWER_FEATURES = 800, 400

@@ -47,6 +47,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.studies.museums import dataset_of, museum_of
 
@@ -232,27 +233,19 @@ class Figure(Experiment):
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per size of caches, and one for caches of rivals only."""
         parts = {**summary["sizes"], "all": summary["all"], "rivals alone": summary["rivals"]}
-        columns = (
-            "objects",
-            "photos x caches",
-            "wrong, rivals ignored",
-            "wrong, respected",
-            "recall, ignored",
-            "recall, respected",
-        )
-        return (*columns, "passed on", "lookup [ms]"), [
-            (
-                name,
-                found["pairs"],
-                found["wrong_ignored"],
-                found["wrong_respected"],
-                f"{found['recall_ignored']:.4f}",
-                f"{found['recall_respected']:.4f}",
-                found["passed_on"],
-                f"{found['lookup_ms']:.2f}",
-            )
+        return table_of(
+            {
+                "objects": name,
+                "photos x caches": found["pairs"],
+                "wrong, rivals ignored": found["wrong_ignored"],
+                "wrong, respected": found["wrong_respected"],
+                "recall, ignored": f"{found['recall_ignored']:.4f}",
+                "recall, respected": f"{found['recall_respected']:.4f}",
+                "passed on": found["passed_on"],
+                "lookup [ms]": f"{found['lookup_ms']:.2f}",
+            }
             for name, found in parts.items()
-        ]
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw wrong answers and recall over the size of caches."""

@@ -316,16 +316,14 @@ def _draw_paper(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
         markersize=3,
         label="hit ratio (right)",
     )
-    hits.set(ylim=(0, 1.02), ylabel="hit ratio")
-    hits.spines["right"].set_visible(True)
-    hits.spines["right"].set_color(_HITS)
+    hits.set_ylim(0, 1.02)
+    hits.set_ylabel("hit ratio", color=_HITS)
+    hits.spines["right"].set(visible=True, color=_HITS)
     hits.tick_params(axis="y", colors=_HITS)
-    hits.yaxis.label.set_color(_HITS)
     hits.grid(visible=False)
     _note(axes, curve)
     lines = [*axes.get_legend_handles_labels()[0], *hits.get_legend_handles_labels()[0]]
-    texts = [*axes.get_legend_handles_labels()[1], *hits.get_legend_handles_labels()[1]]
-    axes.legend(lines, texts, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
+    axes.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
 
 
 def _draw_curve(

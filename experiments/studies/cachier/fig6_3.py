@@ -35,6 +35,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
@@ -105,18 +106,17 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per kind of visitors, order and prior."""
-        rows = [
-            (
-                trace,
-                order.removeprefix("order "),
-                _PRIORS[prior],
-                *(numbers.mean_in_words(one, 3) for one in tops.values()),
-            )
+        return table_of(
+            {
+                "visitors": trace,
+                "order": order.removeprefix("order "),
+                "prior": _PRIORS[prior],
+                **{top: numbers.mean_in_words(one, 3) for top, one in tops.items()},
+            }
             for trace, priors in summary["accuracy"].items()
             for prior, orders in priors.items()
             for order, tops in orders.items()
-        ]
-        return ("visitors", "order", "prior", *(f"top {top}" for top in TOPS)), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw bars for the bare model, and marks for the model with a prior."""
@@ -160,10 +160,8 @@ def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[in
 
 
 def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
-    if trace == GENERATED:
+    if trace == GENERATED or options.visits is None:
         return list(sequences(generate_visits(rng)).values())
-    if options.visits is None:
-        raise InvalidArgument("traces of real visitors need a file of visits", advice="give it with --visits")
     walks = list(sequences(read_visits_csv(options.visits)).values())
     if len(walks) < _FOLDS:
         raise InvalidArgument(

@@ -48,8 +48,6 @@ _BRUTE_FORCE_UP_TO = 50
 """Largest size for brute force; beyond, it would take longer than all others, and its f(k) is a straight
 line."""
 
-
-_TINY = 1e-9
 _SHIFT = 0.006
 """Horizontal distance between curves of recall and precision, in panel widths; several often coincide."""
 _LOWEST = 0.5
@@ -83,12 +81,6 @@ class OfflineAnalysis(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per algorithm: points over k, and a + b · k for f, recall and precision."""
         return {"objects": int(rows[0]["objects"]), "algorithms": nested(rows, ("algorithm",), _algorithm)}
-
-
-def slope_ratio(summary: Mapping[str, Any]) -> float:
-    """Slope of f per object of the default backend, over that of FLANN's LSH."""
-    slopes = {name: one["lookup_ms"]["b"] for name, one in summary["algorithms"].items()}
-    return float(slopes[OURS] / max(slopes[LSH], _TINY))
 
 
 def line(fit: Mapping[str, float], digits: int) -> str:

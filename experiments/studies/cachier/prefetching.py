@@ -66,8 +66,6 @@ NETWORK = "Medium"
 FIXED_FEATURES = 600
 ON_DEVICE = 0.6
 TENTH = 0.1
-SEPARATOR = "+"
-"""Separator of configurations that are played at the same time, as in a smoke run."""
 _REAL_EXHIBITS = 60
 """Number of exhibits, sufficient for a smoke run with the museums whose visitors were logged."""
 _NAMES = {
@@ -143,15 +141,12 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per repetition, kind of visitors and configuration."""
         traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
-        together = [SEPARATOR.join(CONFIGURATIONS)]
+        played = {name: (name,) for name in CONFIGURATIONS}
         return tuple(
-            Cell(
-                f"{trace}-{number}-{'all' if options.smoke else configurations}",
-                {"trace": trace, "repetition": number, "configurations": configurations},
-            )
+            Cell(f"{trace}-{number}-{key}", {"trace": trace, "repetition": number, "configurations": names})
             for number in range(Plan.of(options).repetitions)
             for trace in traces
-            for configurations in (together if options.smoke else CONFIGURATIONS)
+            for key, names in ({"all": CONFIGURATIONS} if options.smoke else played).items()
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
@@ -163,10 +158,10 @@ class Figure(Experiment):
         rng = options.rng(self.name, trace, number)  # the same for all configurations
         visits = _visits(trace, plan, options, rng)
         session = museum.session(museum.testbed(self.name), visits, plan.following, TABLE_6_3[NETWORK], rng)
-        names = cell.parameters["configurations"].split(SEPARATOR)
+        played = session.play({name: _tiers(name, profiles) for name in cell.parameters["configurations"]})
         return [
             {"trace": trace, "tiers": name, "repetition": number, **photo_row(row)}
-            for name, one in session.play({name: _tiers(name, profiles) for name in names}).items()
+            for name, one in played.items()
             for row in one.rows
         ]
 

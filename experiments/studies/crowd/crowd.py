@@ -98,7 +98,7 @@ class Figure(Experiment):
                 half_life_s,
                 options.rng(self.name, "edge", number, str(stay_h)),
             )
-            steady, course = watch(edge, before, after, stay_h * 3600.0)
+            steady, regained, course = watch(edge, before, after, stay_h * 3600.0)
             floor = first_requests_needed(costs, after, REGAINED * steady)
             named: Row = {"stay_h": stay_h, "repetition": number, "profile": profile, "estimate": estimate}
             rows.extend(
@@ -108,10 +108,10 @@ class Figure(Experiment):
                     "requests": at,
                     "hit_ratio": hits,
                     "k": k,
-                    "regained": at_end,
+                    "regained": regained,
                     "floor": floor,
                 }
-                for at, hits, k, at_end in course
+                for at, hits, k in course
             )
         return rows
 
@@ -235,11 +235,13 @@ def costs_of() -> dict[str, EdgeCosts]:
 
 def watch(
     edge: CrowdEdge, before: Requests, after: Requests, stay_s: float
-) -> tuple[float, list[tuple[int, float, int, int]]]:
-    """Play both sections; return the hit ratio before the move, and samples after it.
+) -> tuple[float, int, list[tuple[int, float, int]]]:
+    """Play both sections.
 
-    A sample is (requests after the move, hit ratio, cache size, requests until the ratio was regained). If a
-    run never regains the ratio, all of its requests count.
+    Returns
+    -------
+    hit ratio before the move; requests until it was regained, or all of them if it never was; samples after
+    the move, each (requests, hit ratio, cache size)
     """
     for at_s, object_id in zip(before.times_s, before.object_ids, strict=True):
         if at_s < stay_s - _SETTLING_S:
@@ -258,7 +260,7 @@ def watch(
                 regained = min(regained, number)
             if number in marks:
                 course.append((number, ratio, edge.size))
-    return steady, [(number, ratio, k, regained) for number, ratio, k in course]
+    return steady, regained, course
 
 
 def _draw_course(axes: Axes, rows: Sequence[StoredRow], floor: float) -> None:

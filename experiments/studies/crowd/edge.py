@@ -148,9 +148,12 @@ class CrowdEdge:
         self._since_decision = 0
         costs = Costs(self._curves.lookup_ms, self._curves.recall, self._misses.mean)
         situation = DecisionInputs(self._estimator.ranking(), costs)
-        step = self._optimizer.next(
-            situation, self._costs.k_max, self._state, lambda name: self._held(name, now_s)
-        )
+        state = CacheState(self._cached, frozenset(), self._estimator.asked())
+
+        def held(object_id: str) -> bool:
+            return object_id in self._cached or self._arrives_s.get(object_id, np.inf) <= now_s
+
+        step = self._optimizer.next(situation, self._costs.k_max, lambda _wanted: state, held)
         if step.wanted is not None:
             missing = [name for name in step.wanted if name not in self._cached]
             self._arrives_s = {name: self._arrives_s.get(name, now_s + _FETCH_S) for name in missing}
@@ -160,12 +163,6 @@ class CrowdEdge:
             for name in step.build:
                 self._arrives_s.pop(name, None)
             self.changed = True
-
-    def _state(self, _wanted: frozenset[str]) -> CacheState:
-        return CacheState(self._cached, frozenset(), self._estimator.asked())
-
-    def _held(self, object_id: str, now_s: float) -> bool:
-        return object_id in self._cached or self._arrives_s.get(object_id, np.inf) <= now_s
 
 
 def first_requests_needed(costs: EdgeCosts, requests: Requests, enough: float) -> int:

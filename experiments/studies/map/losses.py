@@ -9,7 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -54,17 +53,15 @@ def digits(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
 
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
-    {
-        "p50": Metric(("p50_ms",), "median latency", "ms", 1.0),
-        "mean": Metric(("mean_ms",), "mean latency", "ms", 1.0),
-        "p95": Metric(("p95_ms",), "95th percentile of latency", "ms", 2.0),
-        "bytes": Metric(("up_kbps", "down_kbps"), "traffic between building and cloud", "kbit/s", 5.0),
-        "edge": Metric(("edge_cpu",), "CPU of the edge", "% of its cores", 0.1, 100.0, _WITH_EDGE),
-        "cloud": Metric(("cloud_cpu",), "CPU of the cloud", "% of its cores", 0.1, 100.0),
-        "missed": Metric(("recall",), "photos not recognised", "% of photos", 0.5, 100.0, complement=True),
-    }
-)
+METRICS: Mapping[str, Metric] = {
+    "p50": Metric(("p50_ms",), "median latency", "ms", 1.0),
+    "mean": Metric(("mean_ms",), "mean latency", "ms", 1.0),
+    "p95": Metric(("p95_ms",), "95th percentile of latency", "ms", 2.0),
+    "bytes": Metric(("up_kbps", "down_kbps"), "traffic between building and cloud", "kbit/s", 5.0),
+    "edge": Metric(("edge_cpu",), "CPU of the edge", "% of its cores", 0.1, 100.0, _WITH_EDGE),
+    "cloud": Metric(("cloud_cpu",), "CPU of the cloud", "% of its cores", 0.1, 100.0),
+    "missed": Metric(("recall",), "photos not recognised", "% of photos", 0.5, 100.0, complement=True),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from types import MappingProxyType
 from typing import Any
 
 from nearsight.experiments.framework.experiment import Cell, RunOptions
@@ -44,14 +43,12 @@ class Machines:
 
 
 FAST_PHONE = 1.0
-MACHINES: Mapping[str, Machines] = MappingProxyType(
-    {
-        "fast phones, edge of table 6.1": Machines(FAST_PHONE, small_edge=False),
-        "Nexus 7, edge of table 6.1": Machines(NEXUS_7, small_edge=False),
-        "fast phones, small edge": Machines(FAST_PHONE, small_edge=True),
-        "Nexus 7, small edge": Machines(NEXUS_7, small_edge=True),
-    }
-)
+MACHINES: Mapping[str, Machines] = {
+    "fast phones, edge of table 6.1": Machines(FAST_PHONE, small_edge=False),
+    "Nexus 7, edge of table 6.1": Machines(NEXUS_7, small_edge=False),
+    "fast phones, small edge": Machines(FAST_PHONE, small_edge=True),
+    "Nexus 7, small edge": Machines(NEXUS_7, small_edge=True),
+}
 """Machines by name. A fast phone takes as long as a core of table 6.1's edge, a Nexus 7 six times."""
 
 

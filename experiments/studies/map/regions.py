@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
 
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
+from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
 from nearsight.experiments.studies.cachier.scale.operating_point import NETWORKS
 from nearsight.experiments.studies.map.losses import METRICS, Loss, digits
 from nearsight.experiments.studies.map.places import FAST_PHONE, MACHINES, SLOW_EDGE, Place
@@ -50,29 +51,20 @@ def _counted(noun: str) -> Callable[[_Numbers, _Numbers], str]:
     return words
 
 
-def _of_networks(values: _Numbers, every: _Numbers) -> str:
-    names = [next(name for name, link in NETWORKS.items() if link.up_mbps == value) for value in values]
-    del every
-    return f"network {' or '.join(names)}"
+def _named(names: Mapping[float, str], what: str = "") -> Callable[[_Numbers, _Numbers], str]:
+    return lambda values, _every: what + " or ".join(names[value] for value in values)
 
 
-def _of_phones(values: _Numbers, every: _Numbers) -> str:
-    del every
-    return "fast phones" if values == (FAST_PHONE,) else "Nexus 7"
-
-
-def _of_edges(values: _Numbers, every: _Numbers) -> str:
-    del every
-    return "small edge" if values == (SLOW_EDGE,) else "edge of table 6.1"
-
-
+_PHONES = {FAST_PHONE: "fast phones", NEXUS_7: "Nexus 7"}
+_EDGES = {SLOW_EDGE: "small edge", 1.0: "edge of table 6.1"}
+_NETWORKS = {link.up_mbps: name for name, link in NETWORKS.items()}
 VARIABLES: Mapping[str, Variable] = {
-    "phones": Variable(lambda place: MACHINES[place.machines].phone_slowness, _of_phones),
-    "edge": Variable(lambda place: SLOW_EDGE if MACHINES[place.machines].small_edge else 1.0, _of_edges),
+    "phones": Variable(lambda place: MACHINES[place.machines].phone_slowness, _named(_PHONES)),
+    "edge": Variable(lambda place: SLOW_EDGE if MACHINES[place.machines].small_edge else 1.0, _named(_EDGES)),
     "visitors": Variable(lambda place: float(place.visitors), _counted("visitors")),
     "sections": Variable(lambda place: float(place.sections), _counted("sections")),
     "classes": Variable(lambda place: float(place.classes), _counted("classes")),
-    "network": Variable(lambda place: NETWORKS[place.network].up_mbps, _of_networks),
+    "network": Variable(lambda place: NETWORKS[place.network].up_mbps, _named(_NETWORKS, "network ")),
 }
 
 

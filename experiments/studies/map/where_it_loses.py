@@ -33,6 +33,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import machines_of
@@ -138,16 +139,20 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per full system and metric."""
-        rows = []
-        for full, metrics in summary["systems"].items():
-            for name, one in metrics.items():
-                metric = METRICS[name]
-                worst = _point_in_words(one["worst"], metric) if one["worst"]["lost"] else "-"
-                where = one["regions"][0]["where"] if one["regions"] else "-"
-                counts = (one["lost"], one["level"], one["won"])
-                rows.append((NAMES[full], metric.title, *counts, worst, where))
-        columns = ("full system", "metric", "lost", "tied", "won", "at the worst point", "largest region")
-        return columns, rows
+        return table_of(
+            {
+                "full system": NAMES[full],
+                "metric": METRICS[name].title,
+                "lost": one["lost"],
+                "tied": one["level"],
+                "won": one["won"],
+                "at the worst point": _point_in_words(worst, METRICS[name]) if worst["lost"] else "-",
+                "largest region": one["regions"][0]["where"] if one["regions"] else "-",
+            }
+            for full, metrics in summary["systems"].items()
+            for name, one in metrics.items()
+            for worst in [one["worst"]]
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw a tile per operating point, coloured by the loss or gain of the full system.

@@ -147,12 +147,11 @@ class Bench:
             self._measure_profiles()
         asked = [one for trace_file in session.traces for one in read_requests_csv(trace_file.path)]
         shown = {Path(one.image_path): one.object_id for one in asked}
-        models = self._models
-        seen = self._seen(shown, models, session.transitions)
+        seen = self._seen(shown, session.transitions)
         twin = TwinSession(
-            tuple(models),
+            tuple(self._models),
             visitors_from_traces(session.traces, seen),
-            _with_misses(self._measured_profiles(models), seen.values()) if name == FIT else self.costs(),
+            _with_misses(self._measured_profiles(), seen.values()) if name == FIT else self.costs(),
             point.network,
             session.transitions,
             hardware=Hardware(shared=os.cpu_count() or 1),
@@ -175,11 +174,9 @@ class Bench:
         return {model.object_id: model for model in changes.written}
 
     def _seen(
-        self,
-        shown: Mapping[Path, str],
-        models: Mapping[str, ObjectModel],
-        transitions: Sequence[tuple[str, str]],
+        self, shown: Mapping[Path, str], transitions: Sequence[tuple[str, str]]
     ) -> Mapping[Path, TwinPhoto]:
+        models = self._models
         cached = tuple(sorted({object_id for _, object_id in transitions}))
         shows = {one.path: one.object_id for one in self._museum.dataset.queries if one.object_id in cached}
         device = DeviceProfile.load(self._profiles.adaptive)
@@ -192,14 +189,15 @@ class Bench:
         )
         return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
 
-    def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
-        features = np.median([sum(map(len, model.views)) for model in models.values()])
+    def _measured_profiles(self) -> CostModel:
+        models = list(self._models.values())
+        features = np.median([sum(map(len, model.views)) for model in models])
         return CostModel(
             edge=CacheProfile.load(self._profiles.edge),
             device=DeviceProfile.load(self._profiles.adaptive),
             model_features=round(float(features)),
             together=_CONCURRENCY_FACTOR,
-            build_ms=((_NO_INDEX, 0.0), *_build_ms(list(models.values()))),
+            build_ms=((_NO_INDEX, 0.0), *_build_ms(models)),
         )
 
     def tiers(self) -> dict[str, Tiers]:

@@ -39,6 +39,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.studies.answers import answer_numbers, latencies_ms, photo_row, sent_late_ms
@@ -117,32 +118,22 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per point and configuration: testbed / twin."""
-        rows = []
-        for point, configurations in summary["points"].items():
-            for tiers, one in configurations.items():
-                real, twin, errors = one[TESTBED], one[TWIN], one["errors"]
-                rows.append(
-                    (
-                        point,
-                        tiers,
-                        *(f"{real[key]:.1f} / {twin[key]:.1f}" for key in ("p50_ms", "p95_ms")),
-                        *(f"{100 * errors[key]:+.0f} %" for key in _LATENCIES),
-                        _shown(one["itself"]),
-                        *(f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES),
-                        f"{real['recall']:.3f} / {twin['recall']:.3f}",
-                        real["requests"],
-                    )
-                )
-        columns = (
-            "point",
-            "configuration",
-            "p50 ms, testbed / twin",
-            "p95 ms",
-            "error p50",
-            "error p95",
-            "testbed, repeated",
+        return table_of(
+            {
+                "point": point,
+                "configuration": tiers,
+                "p50 ms, testbed / twin": f"{real['p50_ms']:.1f} / {twin['p50_ms']:.1f}",
+                "p95 ms": f"{real['p95_ms']:.1f} / {twin['p95_ms']:.1f}",
+                **{f"error {key}": f"{100 * one['errors'][key]:+.0f} %" for key in _LATENCIES},
+                "testbed, repeated": _shown(one["itself"]),
+                **{f"{tier} %": f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES},
+                "recall": f"{real['recall']:.3f} / {twin['recall']:.3f}",
+                "photos": real["requests"],
+            }
+            for point, configurations in summary["points"].items()
+            for tiers, one in configurations.items()
+            for real, twin in [(one[TESTBED], one[TWIN])]
         )
-        return (*columns, "device %", "edge %", "recall", "photos"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the latency distributions of testbed and twin, one panel per point."""

@@ -37,7 +37,7 @@ def test_the_costs_of_a_slower_machine_are_fitted_to_its_rows() -> None:
         }
     )
     measured = _rows(truth)
-    found = fit(built_in, _once(measured), _rows, origin="a twin")
+    found = fit(built_in, _once(measured), _rows, photos={}, origin="a twin")
     again = _rows(found)
     for name, rows in measured.items():
         ours, theirs = (
@@ -55,14 +55,14 @@ def test_costs_are_fitted_to_several_sessions_together() -> None:
     built_in = CostModel.assumed()
     slower = [_rows(built_in.model_copy(update={"edge_work": Scatter(scale=scale)})) for scale in (1.4, 1.6)]
     both = {name: [one[name] for one in slower] for name in slower[0]}
-    found = fit(built_in, both, _rows)
+    found = fit(built_in, both, _rows, photos={})
     assert found.edge_work.scale == pytest.approx(1.5, rel=0.1)
 
 
 def test_too_few_rows_leave_the_costs_unchanged() -> None:
     built_in = CostModel.assumed()
     few = {name: rows[:2] for name, rows in _rows(built_in).items()}
-    found = fit(built_in, _once(few), lambda _costs: few)
+    found = fit(built_in, _once(few), lambda _costs: few, photos={})
     assert found.edge_work.scale == pytest.approx(1.0)
     assert found.call_ms == pytest.approx(built_in.call_ms)
 
@@ -89,7 +89,7 @@ def test_scatter_is_measured_within_photos_and_sessions() -> None:
     assert set(found.cloud_work.ratios) == {1.0}, (
         "photos and sessions differ, times of one in the other do not"
     )
-    apart = fit(built_in, measured, lambda _costs: rows)
+    apart = fit(built_in, measured, lambda _costs: rows, photos={})
     assert max(apart.cloud_work.ratios) > 1.2, "without the photos of the rows"
 
 
@@ -103,5 +103,5 @@ def test_second_looks_of_all_configurations_are_fitted() -> None:
         ]
         for name, some in rows.items()
     }
-    found = fit(built_in, _once(longer), lambda _costs: rows, rounds=1)
+    found = fit(built_in, _once(longer), lambda _costs: rows, photos={}, rounds=1)
     assert found.second_look.scale == pytest.approx(1.2), "most second looks are for edges"

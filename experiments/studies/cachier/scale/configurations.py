@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
     BOUNDED,
-    CONFIGURATIONS,
     COOPERATIVE,
     LOAD_BALANCED,
     ONLY_CLOUD,
@@ -20,25 +18,21 @@ EDGE = LOAD_BALANCED
 FULL = ADAPTIVE
 """The dissertation's full system."""
 
-NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        ONLY_CLOUD: "only cloud",
-        LOAD_BALANCED: "load-balanced edge",
-        BOUNDED: "bounded edge",
-        PREFETCHING: "prefetching",
-        ADAPTIVE: "adaptive extraction",
-        COOPERATIVE: "cooperative",
-    }
-)
-COLOURS: Mapping[str, str] = MappingProxyType(
-    {
-        ONLY_CLOUD: "#c2571a",
-        LOAD_BALANCED: "#1f6f8b",
-        BOUNDED: "#24415c",
-        PREFETCHING: "#e0a33a",
-        ADAPTIVE: "#4f7a28",
-        COOPERATIVE: "#9a4f8a",
-    }
-)
-ORDER = tuple(name for name in NAMES if name in CONFIGURATIONS)
+NAMES: Mapping[str, str] = {
+    ONLY_CLOUD: "only cloud",
+    LOAD_BALANCED: "load-balanced edge",
+    BOUNDED: "bounded edge",
+    PREFETCHING: "prefetching",
+    ADAPTIVE: "adaptive extraction",
+    COOPERATIVE: "cooperative",
+}
+COLOURS: Mapping[str, str] = {
+    ONLY_CLOUD: "#c2571a",
+    LOAD_BALANCED: "#1f6f8b",
+    BOUNDED: "#24415c",
+    PREFETCHING: "#e0a33a",
+    ADAPTIVE: "#4f7a28",
+    COOPERATIVE: "#9a4f8a",
+}
+ORDER = tuple(NAMES)
 """Each configuration adds a feature to the one before."""

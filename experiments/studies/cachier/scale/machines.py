@@ -13,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import xxhash
 
 from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.profiling.device import FEATURE_COUNTS
 from nearsight.experiments.studies.cachier.scale.operating_point import AS_TESTBED, PAPER
@@ -39,10 +42,6 @@ from nearsight.experiments.twin.cost_model import (
     lookups_ms,
     paper_costs,
 )
-
-if TYPE_CHECKING:
-    from nearsight.common.object_cache.profile import CacheProfile
-    from nearsight.experiments.datasets.dataset import Dataset
 
 NEXUS_7 = 311 / 51.14
 """Time of a Nexus 7 over that of the dissertation's PC, for feature extraction (tables 4.1 and 3.2)."""
@@ -66,8 +65,6 @@ class Machines:
     costs: CostModel
     hardware: Hardware
     photos: PhotoKind
-    origin: str
-    """Origin of the costs, in words."""
     queue_timeout_s: float = ServerSettings().queue_timeout_s
     """Queue timeout of the tiers [s]."""
     timeout_s: float = RecognizerSettings().timeout_s
@@ -96,9 +93,9 @@ def machines_of(options: RunOptions) -> Machines:
     hardware = shared if options.costs == AS_TESTBED else HARDWARE
     if options.smoke:
         costs = CostModel.assumed()
-        return Machines(costs, hardware, PhotoKind.of(costs), "built-in costs: a smoke run measures none")
+        return Machines(costs, hardware, PhotoKind.of(costs))
     costs = CostModel.load(_costs_path(options))
-    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)), costs.fitted_to)
+    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)))
 
 
 def paper_machines() -> Machines:
@@ -126,7 +123,6 @@ def paper_machines() -> Machines:
         costs,
         PAPER_HARDWARE,
         photos,
-        "the dissertation's tables 3.1, 3.2 and 4.1",
         queue_timeout_s=_PAPER_QUEUE_S,
         timeout_s=2 * _PAPER_QUEUE_S,
     )
@@ -144,11 +140,12 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     """
     if options.costs == PAPER or options.smoke:
         return
-    measuring, fitted = _Measuring(options, say), _fitted_path(options)
-    costs = _read(CostModel, _costs_path(options))
-    if costs is None or _is_newer(fitted, _costs_path(options)):
+    measuring, path = _Measuring(options, say), _costs_path(options)
+    fitted = options.museums.parent / "testbed" / "twin" / "costs.json"
+    costs = _read(CostModel, path)
+    if costs is None or (fitted.is_file() and fitted.stat().st_mtime > path.stat().st_mtime):
         costs = measuring.costs(fitted)
-        costs.save(_costs_path(options))
+        costs.save(path)
     photos = _read(PhotoKind, _photos_path(options))
     if photos is None or photos.measured_over != mark_of(costs):
         measuring.photos(costs).save(_photos_path(options))
@@ -214,9 +211,6 @@ class _Measuring:
         return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
 
     def _profiled(self) -> CostModel:
-        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
-        from nearsight.device.prefetching.device_profile import DeviceProfile  # noqa: PLC0415
-
         profiles = measure_profiles(
             self._dataset, FEATURE_COUNTS, DEVICE_AMOUNT, MUSEUM.seed, _folder(self._options)
         )
@@ -241,11 +235,3 @@ def _costs_path(options: RunOptions) -> Path:
 
 def _photos_path(options: RunOptions) -> Path:
     return _folder(options) / "photos.json"
-
-
-def _fitted_path(options: RunOptions) -> Path:
-    return options.museums.parent / "testbed" / "twin" / "costs.json"
-
-
-def _is_newer(one: Path, other: Path) -> bool:
-    return one.is_file() and one.stat().st_mtime > other.stat().st_mtime

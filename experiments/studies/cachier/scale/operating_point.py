@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any, Self
 
 from nearsight.common.errors import InvalidArgument
@@ -24,9 +23,10 @@ MEASURED, PAPER, AS_TESTBED = "measured", "paper", "testbed"
 EXHIBITS_PER_SECTION = 44
 BASELINE_NETWORK = "baseline"
 
-NETWORKS: Mapping[str, LinkShape] = MappingProxyType(
-    {**TABLE_6_3, BASELINE_NETWORK: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)}
-)
+NETWORKS: Mapping[str, LinkShape] = {
+    **TABLE_6_3,
+    BASELINE_NETWORK: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0),
+}
 """Networks of table 6.3, slowest first, and the network of table 6.2."""
 
 
@@ -87,14 +87,12 @@ BASELINE = OperatingPoint()
 
 VISITORS, SECTIONS, CLASSES, NETWORK = "visitors", "sections", "classes", "network"
 
-VARIABLES: Mapping[str, tuple[OperatingPoint, ...]] = MappingProxyType(
-    {
-        VISITORS: tuple(replace(BASELINE, visitors=n) for n in (1, 2, 4, 5, 6, 8, 10, 20, 40, 80)),
-        SECTIONS: tuple(replace(BASELINE, sections=n) for n in (1, 2, 3, 4, 5, 8, 11)),
-        CLASSES: tuple(replace(BASELINE, classes=n) for n in (150, 300, 400, 500, 750, 1000, 2000)),
-        NETWORK: tuple(replace(BASELINE, network=name) for name in NETWORKS),
-    }
-)
+VARIABLES: Mapping[str, tuple[OperatingPoint, ...]] = {
+    VISITORS: tuple(replace(BASELINE, visitors=n) for n in (1, 2, 4, 5, 6, 8, 10, 20, 40, 80)),
+    SECTIONS: tuple(replace(BASELINE, sections=n) for n in (1, 2, 3, 4, 5, 8, 11)),
+    CLASSES: tuple(replace(BASELINE, classes=n) for n in (150, 300, 400, 500, 750, 1000, 2000)),
+    NETWORK: tuple(replace(BASELINE, network=name) for name in NETWORKS),
+}
 """The points of each variable's figures, in the order of the axis."""
 
 

@@ -15,19 +15,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 import numpy as np
 import xxhash
 from pydantic import ConfigDict, Field
 
 from nearsight.common.object_cache.profile import VersionedFile
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.twin.cost_model import CostModel
+from nearsight.experiments.twin.photo_book import TypicalTimes, measure_photos, pace_photos
 from nearsight.experiments.twin.photos import PhotoMaker, PhotoSource, SampledPhotos, TwinPhoto
-
-if TYPE_CHECKING:
-    from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.twin.photo_book import TypicalTimes
 
 PHOTOS_VERSION = 3
 """Version 1 had no sample; in version 2, efforts were relative to the polynomials of profiles."""
@@ -109,10 +109,6 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
     say : callable
         Called with a description of the current measurement, which takes minutes.
     """
-    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-    from nearsight.experiments.datasets.training import train_all  # noqa: PLC0415
-    from nearsight.experiments.twin.photo_book import measure_photos  # noqa: PLC0415
-
     say("measuring the costs of this machine: recognition of photos by number of features")
     settings = RecognitionSettings()
     models = {model.object_id: model for model in train_all(dataset.references, settings)}
@@ -168,8 +164,6 @@ def _hardness(photo: TwinPhoto) -> Hashable:
 
 def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, str]) -> TypicalTimes:
     """An exhibition that is divided among devices; each holds as many objects as were profiled."""
-    from nearsight.experiments.twin.photo_book import TypicalTimes, pace_photos  # noqa: PLC0415
-
     size = max(one.largest_k for one in costs.device.profiles)
     # The last part overlaps with the one before it, so that it is as large as the others.
     starts = [min(start, max(0, len(cached) - size)) for start in range(0, len(cached), size)]

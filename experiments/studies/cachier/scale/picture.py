@@ -7,7 +7,9 @@ The picture of the table shows p50 of three systems over each variable, with the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
 
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.links.link import in_words
@@ -25,9 +27,6 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
     TESTBED,
     VISITORS,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _WORLDS = {
     MEASURED: "machines of table 6.1, costs measured on this machine",

@@ -59,15 +59,11 @@ _SEEN_BY_USERS, _RIGHT = (*LATENCY, *BANDWIDTH), (*ACCURACY, *ANSWERS)
 _PERCENT = frozenset((*CPU, *ANSWERS))
 _BY_SPEED = ("Slow", "Medium", "baseline", "Fast", "SuperFast")
 _HEADINGS = {
-    **{f"{part}_ms": f"{part} ms" for part in ("p50", "p95", "mean", "device", "edge", "cloud", "queue")},
-    "link_ms": "link ms",
-    "up_kbps": "up kbit/s",
-    "down_kbps": "down kbit/s",
-    "edge_cpu": "CPU edge",
-    "cloud_cpu": "CPU cloud",
-    "recall": "recall",
-    "precision": "precision",
-    **{f"by_{tier}": f"by {tier}" for tier in ("device", "edge", "cloud")},
+    **{name: name.replace("_ms", " ms") for name in LATENCY},
+    **{name: name.replace("_kbps", " kbit/s") for name in BANDWIDTH},
+    **{f"{tier}_cpu": f"CPU {tier}" for tier in ("edge", "cloud")},
+    **{name: name for name in ACCURACY},
+    **{name: name.replace("_", " ") for name in ANSWERS},
 }
 
 
@@ -104,7 +100,7 @@ class ScaleFigure(OnMachines):
 
     variable: ClassVar[str]
     """The variable that changes."""
-    shown: ClassVar[tuple[str, ...]]
+    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
     """Metrics in table and picture."""
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
@@ -233,7 +229,6 @@ class Figure6x4(ScaleFigure):
     name: ClassVar[str] = "fig6.4"
     source: ClassVar[str] = "Cachier dissertation, 6.3"
     variable: ClassVar[str] = VISITORS
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x5(Figure6x4):
@@ -260,7 +255,6 @@ class Figure6x7(ScaleFigure):
     name: ClassVar[str] = "fig6.7"
     source: ClassVar[str] = "Cachier dissertation, 6.4"
     variable: ClassVar[str] = SECTIONS
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x8(Figure6x7):
@@ -287,7 +281,6 @@ class Figure6x10(ScaleFigure):
     name: ClassVar[str] = "fig6.10"
     source: ClassVar[str] = "Cachier dissertation, 6.5"
     variable: ClassVar[str] = CLASSES
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x11(Figure6x10):
@@ -305,7 +298,6 @@ class Figure6x12(ScaleFigure):
     name: ClassVar[str] = "fig6.12"
     source: ClassVar[str] = "Cachier dissertation, 6.6"
     variable: ClassVar[str] = NETWORK
-    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x13(Figure6x12):

@@ -19,6 +19,8 @@ from nearsight.experiments.rig.rows import RequestRow, precision, recall
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 
+PARTS = ("device", "edge", "cloud", "queue", "link")
+"""Parts of a latency, see `split`."""
 UNANSWERED_MS = 5_000.0
 """Timeout of the dissertation's cloud before it drops a request (6.3), and timeout of our devices [ms]."""
 
@@ -105,12 +107,9 @@ def split(rows: Sequence[RequestRow]) -> dict[str, float]:
         transfer to the edge, which is not limited; 0 where devices ask the cloud and compute nothing).
         "edge", "cloud": their computation. "queue": waiting time at both. "link": between building and cloud.
     """
-    answered = [row for row in rows if row.is_answered]
-    if not answered:
-        return dict.fromkeys(("device", "edge", "cloud", "queue", "link"), 0.0)
-    parts = np.array([_parts(row) for row in answered])
-    means = parts.mean(axis=0)
-    return dict(zip(("device", "edge", "cloud", "queue", "link"), map(float, means), strict=True))
+    parts = [_parts(row) for row in rows if row.is_answered]
+    means = np.mean(parts, axis=0).tolist() if parts else [0.0] * len(PARTS)
+    return dict(zip(PARTS, means, strict=True))
 
 
 def _parts(row: RequestRow) -> tuple[float, float, float, float, float]:

@@ -7,13 +7,22 @@ dissertation (all show an exhibit of the sections), and with 5 % photos of unkno
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework.drawing import Picture
-from nearsight.experiments.framework.experiment import Cell, Results, RunOptions, StoredRow, Table, Target
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Results,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    table_of,
+)
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
 from nearsight.experiments.studies.cachier.scale.expectations import (
     COLUMNS,
@@ -96,25 +105,22 @@ class Figure(OnMachines):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One row per variable and system of table 6.4."""
-        rows = []
-        for variable, values in summary["variables"].items():
-            first, last = next(iter(values)), next(reversed(values))
-            for tiers in COLUMNS:
-                p50 = [values[value][tiers]["p50_ms"]["median"] for value in (first, last)]
-                rows.append(
-                    (
-                        variable,
-                        NAMES[tiers],
-                        f"{first} to {last}",
-                        *(f"{one:.1f}" for one in p50),
-                        f"{growth(variable, tiers, values):.2f}",
-                        f"{spread(tiers, values):.2f}",
-                        EXPECTED[variable][tiers],
-                        IN_WORDS[variable][tiers],
-                    )
-                )
-        columns = ("variable", "system", "from, to", "p50 ms first", "p50 ms last")
-        return (*columns, "heavy / light", "most / least", "dissertation", "its table 6.4"), rows
+        return table_of(
+            {
+                "variable": variable,
+                "system": NAMES[tiers],
+                "from, to": f"{first} to {last}",
+                "p50 ms first": f"{values[first][tiers]['p50_ms']['median']:.1f}",
+                "p50 ms last": f"{values[last][tiers]['p50_ms']['median']:.1f}",
+                "heavy / light": f"{growth(variable, tiers, values):.2f}",
+                "most / least": f"{spread(tiers, values):.2f}",
+                "dissertation": EXPECTED[variable][tiers],
+                "its table 6.4": IN_WORDS[variable][tiers],
+            }
+            for variable, values in summary["variables"].items()
+            for first, last in [(next(iter(values)), next(reversed(values)))]
+            for tiers in COLUMNS
+        )
 
     def draw(self, results: Results) -> Picture:
         """Draw one panel per variable."""
@@ -131,12 +137,8 @@ def _many(options: RunOptions) -> OperatingPoint:
 def _along(rows: Sequence[StoredRow], variable: str) -> list[StoredRow]:
     """The rows at which all other variables have their most frequent value: the baseline."""
     others = [name for name in VARIABLES if name != variable]
-    usual = {name: _commonest([row[name] for row in rows]) for name in others}
+    usual = {name: Counter(row[name] for row in rows).most_common(1)[0][0] for name in others}
     return [row for row in rows if all(row[name] == usual[name] for name in others)]
-
-
-def _commonest(values: Sequence[str]) -> str:
-    return max(dict.fromkeys(values), key=values.count)
 
 
 def _tenths(summary: Mapping[str, Any]) -> list[Target]:

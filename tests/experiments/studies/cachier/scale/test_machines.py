@@ -64,7 +64,7 @@ def photos_over(costs: CostModel, median_bytes: float) -> PhotoKind:
 def machines_after_measuring(options: RunOptions) -> tuple[str, float]:
     measure_machines(options, lambda _line: None)
     machines = machines_of(options)
-    return machines.origin, machines.photos.median_bytes
+    return machines.costs.fitted_to, machines.photos.median_bytes
 
 
 def test_stored_measurements_are_reused(measured: RunOptions) -> None:
