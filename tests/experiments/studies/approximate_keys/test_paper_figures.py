@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.model import key_rates, uncorrected_error
+from nearsight.common.result_cache.model import predict, uncorrected_error
 from nearsight.experiments.studies.approximate_keys.traffic_figures import PAPER_4
 
 PAPER = PAPER_4["prefix(5)"]
@@ -31,7 +31,7 @@ def rates(p: np.ndarray, beta: float) -> tuple[float, float]:
     """Share of verified lookups and share of wrong answers."""
     if np.isinf(beta):
         return 0.0, uncorrected_error(p)
-    found = key_rates(p, AutoRefresh(beta))
+    found = predict([1.0], [p], np.ones(1), AutoRefresh(beta))
     return found.inferences, found.errors
 
 
