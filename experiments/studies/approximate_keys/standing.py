@@ -195,7 +195,7 @@ class _Edge:
 
 def _seeded(keys: PhotoKeys[T]) -> PhotoKeys[T]:
     """Use a fixed seed, so that the keys in the rows are the same in every process."""
-    return replace(keys, approximation=replace(keys.approximation, seed=1))
+    return replace(keys, seed=1)
 
 
 @dataclass(frozen=True, slots=True)

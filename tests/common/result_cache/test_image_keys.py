@@ -10,7 +10,6 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
-from nearsight.common.result_cache.approximations import prefix
 from nearsight.common.result_cache.image_keys import (
     THUMBNAIL_BYTES,
     Alternatives,
@@ -40,10 +39,8 @@ def _features(seed: int, count: int = 300) -> Features:
 
 KEYS = {
     "hash": (perceptual_hash(), _grey),
-    "part of a hash": (perceptual_hash(5) | prefix(20), _grey),
     "grey layout": (layout_keys(), _grey),
     "colour layout": (layout_keys(), _picture),
-    "part of a layout": (layout_keys() | prefix(10), _picture),
     "features": (feature_keys(0.7), _features),
     "min-hash": (min_hash(), _features),
 }
