@@ -109,5 +109,5 @@ class ViewCache(Generic[Y]):
 
     def forget(self) -> None:
         """Delete all results and views."""
-        self.results.invalidate(lambda _key, _value: True)
+        self.results.invalidate()
         self._views = Alternatives(self._size)
