@@ -168,7 +168,9 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Pr
 def _rates(
     classes: Sequence[FloatArray], hits: FloatArray, refresh: AutoRefresh
 ) -> tuple[FloatArray, FloatArray]:
-    """r_i (N,) and e_i (N,): shares of each key's lookups that are inferred, and answered wrongly (eq. 7 to 10).
+    """r_i (N,) and e_i (N,): shares of each key's lookups with an inference, and with a wrong answer.
+
+    Equations 7 to 10; the last two are those of an ideal cache, where h_i is 1.
 
     A sequence of lookups begins with a new result and ends before an eviction or a conflict. With the n-th
     inference on lookup phi_n, a sequence that began with class j reaches lookup a with probability

@@ -28,7 +28,7 @@ from nearsight.common.result_cache.approximations import (
     suffix,
 )
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.model import Prediction, ideal_hits, lru_hits, predict
+from nearsight.common.result_cache.model import ideal_hits, lru_hits, predict
 from nearsight.common.result_cache.result_cache import ResultCache
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
@@ -41,10 +41,9 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
-    cells_of,
 )
 from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested, values
-from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows, play
 
 FUNCTIONS = {
     function.name: function
@@ -103,11 +102,10 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per network and approximation."""
         names = ("identity", "prefix(5)", "prefix(10)") if options.smoke else tuple(FUNCTIONS)
-        runs = range(1 if options.smoke else _RUNS)
-        cells = cells_of("{run}-{place}", run=runs, place=range(len(names)))
         return tuple(
-            Cell(cell.key, {"run": cell.parameters["run"], "function": names[cell.parameters["place"]]})
-            for cell in cells
+            Cell(f"{run}-{place}", {"run": run, "function": name})
+            for run in range(1 if options.smoke else _RUNS)
+            for place, name in enumerate(names)
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
@@ -126,6 +124,7 @@ class Figure(Experiment):
             model = _merged(popularity, classes, hits)
             for beta in BETAS[:-1] if cache == PRINTED else BETAS:
                 refresh = AutoRefresh(beta, as_printed=cache == PRINTED)
+                said = predict(*model, refresh if math.isfinite(beta) else None)
                 rows.append(
                     {
                         "run": cell.parameters["run"],
@@ -133,7 +132,8 @@ class Figure(Experiment):
                         "cache": cache,
                         "beta": beta,
                         **_played(stream, refresh, size, ideal=cache != LRU),
-                        **_predicted(predict(*model, refresh if math.isfinite(beta) else None)),
+                        "said_inferences": said.inferences,
+                        "said_errors": said.errors,
                     }
                 )
         return rows
@@ -238,14 +238,7 @@ def _played(
 ) -> dict[str, float]:
     """Play keys and classes through a cache; an ideal cache has no misses of the keys that it holds."""
     cache: ResultCache[int, int] = ResultCache(refresh, size, only=range(size) if ideal else None)
-    wrong = 0
-    for key, truth in stream:
-        entry = cache.find(key, 0.0)
-        if entry is None:
-            cache.learn(key, truth, 0.0)
-        else:
-            wrong += entry.value != truth
-    counts = cache.counts
+    wrong, counts = play(cache, stream), cache.counts
     missed = counts.missed - (len(cache) if ideal else 0)
     return {
         "hits": 1.0 - missed / len(stream),
@@ -253,10 +246,6 @@ def _played(
         "errors": wrong / len(stream),
         "estimated_errors": cache.wrong_hits.share * counts.served / len(stream),
     }
-
-
-def _predicted(prediction: Prediction) -> dict[str, float]:
-    return {"said_inferences": prediction.inferences, "said_errors": prediction.errors}
 
 
 def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
