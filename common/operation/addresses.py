@@ -32,33 +32,30 @@ class Address:
     """Whether it should run, because the user or the settings name it. False for a default address."""
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonArguments:
-    """The arguments of a command that select daemons."""
-
-    endpoints: Sequence[str] = ()
-    """Named endpoints; empty: those of the settings."""
-    config: Path | None = None
-    """Settings file; None: the default one."""
-    key: Path | None = None
-    """Secret key of the caller; None: the key of the daemon whose settings name the address."""
-    server_keys: Sequence[str] = ()
-    """Public keys: one for all endpoints, or one for each; empty: those of the settings."""
-
-
 def addresses(
-    targets: Mapping[str, str], asked: DaemonArguments, kinds: Collection[str]
+    targets: Mapping[str, str],
+    kinds: Collection[str],
+    endpoints: Sequence[str] | None = None,
+    config: Path | None = None,
+    key: Path | None = None,
+    server_keys: Sequence[str] | None = None,
 ) -> tuple[Address, ...]:
-    """The daemons to call.
+    """The daemons that the arguments of a command select.
 
     Parameters
     ----------
     targets : mapping of str to str
         Daemon → its settings class as ``module:attribute``.
-    asked : DaemonArguments
-        The arguments of the command.
     kinds : collection of str
         Daemons to call if no endpoint is named.
+    endpoints : sequence of str, optional
+        Named endpoints; without any: those of the settings.
+    config : Path, optional
+        Settings file; None: the default one.
+    key : Path, optional
+        Secret key of the caller; None: the key of the daemon whose settings name the address.
+    server_keys : sequence of str, optional
+        Public keys: one for all endpoints, or one for each; without any: those of the settings.
 
     Raises
     ------
@@ -66,31 +63,29 @@ def addresses(
         If the settings or keys cannot be used, or endpoints and keys do not match.
     """
     classes = import_settings_classes(targets)
-    loaded = {name: load_settings(one, name, asked.config) for name, one in classes.items()}
-    known = _merged(_of_settings(loaded, asked.key))
-    if not asked.endpoints:
-        if asked.server_keys:
+    loaded = {name: load_settings(one, name, config) for name, one in classes.items()}
+    known = _merged(_of_settings(loaded, key))
+    if not endpoints:
+        if server_keys:
             raise ConfigurationError(
                 "--server-key belongs to an endpoint", advice="name the endpoint that has this key"
             )
         return tuple(one for kind in kinds for one in known.values() if one.daemon == kind)
-    keys = asked.server_keys
-    if len(keys) not in {0, 1, len(asked.endpoints)}:
-        raise ConfigurationError(
-            f"{len(keys)} times --server-key for {len(asked.endpoints)} endpoints",
-            advice="give one for all, or one for each in the same order",
-        )
-    if keys:
-        if asked.key is None:
+    if server_keys:
+        if len(server_keys) not in {1, len(endpoints)}:
+            raise ConfigurationError(
+                f"{len(server_keys)} times --server-key for {len(endpoints)} endpoints",
+                advice="give one for all, or one for each in the same order",
+            )
+        if key is None:
             raise keys_incomplete()
-        each = [keys[0]] * len(asked.endpoints) if len(keys) == 1 else keys
-        securities = [ClientSecurity(asked.key, key) for key in each]
+        each = [server_keys[0]] * len(endpoints) if len(server_keys) == 1 else server_keys
         return tuple(
-            Address(endpoint, security=security)
-            for endpoint, security in zip(asked.endpoints, securities, strict=True)
+            Address(endpoint, security=ClientSecurity(key, public))
+            for endpoint, public in zip(endpoints, each, strict=True)
         )
-    found = tuple(replace(known.get(one, Address(one)), expected=True) for one in asked.endpoints)
-    if asked.key is not None and not all(one.security for one in found):
+    found = tuple(replace(known.get(one, Address(one)), expected=True) for one in endpoints)
+    if key is not None and not all(one.security for one in found):
         raise keys_incomplete()
     return found
 

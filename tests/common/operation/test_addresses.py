@@ -7,7 +7,7 @@ import typer
 
 from nearsight.__main__ import SETTINGS_CLASSES
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.operation.addresses import Address, DaemonArguments, addresses
+from nearsight.common.operation.addresses import Address, addresses
 from nearsight.common.operation.cli import show_answers
 from nearsight.common.operation.status import DaemonStatus
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS, endpoint_here
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(settings: str, *endpoints: str, **arguments: object) -> tuple[Address, ...]:
     Path("nearsight.toml").write_text(settings)
-    return addresses(SETTINGS_CLASSES, DaemonArguments(endpoints, **arguments), ALL)  # type: ignore[arg-type]
+    return addresses(SETTINGS_CLASSES, ALL, endpoints, **arguments)  # type: ignore[arg-type]
 
 
 def test_without_settings_the_default_addresses_are_asked_and_no_daemon_is_expected() -> None:
