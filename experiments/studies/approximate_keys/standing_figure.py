@@ -295,15 +295,15 @@ def _draw_rates(axes: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _draw_cpu(axes: Axes, cpu: Mapping[str, Mapping[str, float]]) -> None:
-    names = {"photo": "photo", "features": "features"}
-    places = np.arange(len(names))
+    sent = {"devices send a photo": cpu["photo"], "features": cpu["features"]}
+    places = np.arange(len(sent))
     for shift, colour, label, quantity in (
         (-0.2, "#8a8a8a", "without the cache", "without_ms"),
         (0.2, "#1f6f8b", "with it", "with_ms"),
     ):
-        found = [cpu[name][quantity] for name in names]
+        found = [one[quantity] for one in sent.values()]
         bars = axes.bar(places + shift, found, 0.38, color=colour, label=label)
         axes.bar_label(bars, [f"{one:.2f}" for one in found], fontsize=8)
-    axes.set_xticks(places, [f"devices send a {name}" if name == "photo" else "features" for name in names])
+    axes.set_xticks(places, list(sent))
     axes.set(title="CPU time of the edge per request", ylabel="mean [ms]")
     axes.legend(loc="upper right")
