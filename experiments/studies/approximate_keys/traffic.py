@@ -130,9 +130,7 @@ def play(cache: ResultCache[K, int], lookups: Iterable[tuple[K, int]]) -> int:
 def _applications(
     count: int, rng: np.random.Generator, phases: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.int64]:
-    lengths = [
-        count * (place + 1) // len(phases) - count * place // len(phases) for place in range(len(phases))
-    ]
+    lengths = np.diff(np.arange(len(phases) + 1) * count // len(phases))
     return np.concatenate(
         [rng.choice(APPLICATIONS, length, p=p) for length, p in zip(lengths, phases, strict=True)]
     )
