@@ -112,7 +112,7 @@ class Figure(Experiment):
         """Play the flows of a network; one row per cache and back-off."""
         count, size = (20_000, 400) if options.smoke else (_FLOWS, _SIZE)
         traffic = flows(count, options.rng(self.name, cell.parameters["run"]))
-        keys = _ranked([FUNCTIONS[cell.parameters["function"]](one) for one in traffic.packets])
+        keys = ranked([FUNCTIONS[cell.parameters["function"]](one) for one in traffic.packets])
         stream = list(zip(keys.tolist(), traffic.applications.tolist(), strict=True))
         popularity, classes = _distributions(keys, traffic.applications)
         ideal = ideal_hits(popularity, size)
@@ -201,12 +201,13 @@ class Figure(Experiment):
         return picture
 
 
-def _ranked(keys: Sequence[bytes]) -> np.ndarray:
-    """Replace keys by their rank, 0 for the most popular one."""
-    _, inverse, counts = np.unique(np.array(keys, dtype="V16"), return_inverse=True, return_counts=True)
-    rank = np.empty(len(counts), dtype=np.int64)
-    rank[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
-    return rank[inverse.ravel()]
+def ranked(keys: Sequence[bytes]) -> np.ndarray:
+    """Replace keys by their rank, 0 for the most popular one; equally popular ones in order of appearance.
+
+    Keys are hashes with a random seed, so their own order differs between runs.
+    """
+    rank = {key: place for place, (key, _) in enumerate(Counter(keys).most_common())}
+    return np.array([rank[key] for key in keys])
 
 
 def _distributions(keys: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
