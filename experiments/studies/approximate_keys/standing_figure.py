@@ -29,7 +29,6 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
-    cells_of,
     table_of,
 )
 from nearsight.experiments.framework.numbers import grouped, share, values
@@ -99,9 +98,9 @@ class Figure(Experiment):
         clips = () if options.data is None else clips_in(options.data)
         return (
             *(
-                cell
+                Cell(f"{liveliness}-{visitor}", {"liveliness": liveliness, "visitor": visitor})
                 for liveliness, count in visitors.items()
-                for cell in cells_of("{liveliness}-{visitor}", liveliness=[liveliness], visitor=range(count))
+                for visitor in range(count)
             ),
             *(Cell(f"clip-{number}", {"clip": clip.name}) for number, clip in enumerate(clips)),
         )
