@@ -33,7 +33,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, values, zipf
+from nearsight.experiments.framework.numbers import grouped, leaves, mean_and_spread, nested, values, zipf
 from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, POPULARITY, flows
 
 SHIFT, TRADE = "shift", "trade"
@@ -179,17 +179,8 @@ class Figure(Experiment):
         """One line per cache and phase, then one per kind of keys and budget."""
         columns = ("cache", "wrong, of lookups", "wrong, of served", "estimated, of lookups", "inferences")
         lines = [
-            *(
-                (f"{cache}, {PHASES[int(phase)]}", one)
-                for cache, phases in summary["shift"].items()
-                for phase, one in phases.items()
-            ),
-            *(
-                (f"{keys}, {given} {value}", one)
-                for keys, caches in summary["trade"].items()
-                for given, by_value in caches.items()
-                for value, one in by_value.items()
-            ),
+            *((f"{cache}, {PHASES[int(phase)]}", one) for cache, phase, one in leaves(summary["shift"], 2)),
+            *((f"{keys}, {given} {value}", one) for keys, given, value, one in leaves(summary["trade"], 3)),
         ]
         numbers = ("wrong", "wrong_of_served", "estimated", "inferences")
         return columns, [(name, *(f"{one[number]['mean']:.4f}" for number in numbers)) for name, one in lines]
