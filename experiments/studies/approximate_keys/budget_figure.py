@@ -302,19 +302,16 @@ def _ratios(trade: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def _draw_windows(axes: Axes, rows: Sequence[StoredRow], quantity: str) -> None:
-    shares = [
-        (row, float(row["wrong" if quantity == "wrong" else "served"]) / float(row["lookups"]))
-        for row in rows
-    ]
     phase = float(rows[0]["lookups"]) * (1 + max(values(rows, "window"))) / len(PHASES) / 1e6
     for (given, value), colour in _COLOURS.items():
         if (quantity, given) == ("wrong", INFERENCES):
             continue
         found: dict[float, list[float]] = {}
-        for row, share in shares:
+        for row in rows:
             if (row["given"], float(row["value"])) == (given, value):
-                at = (float(row["window"]) + 0.5) * float(row["lookups"]) / 1e6
-                found.setdefault(at, []).append(share if quantity == "wrong" else 1.0 - share)
+                lookups, served, wrong = (float(row[name]) for name in ("lookups", "served", "wrong"))
+                share = wrong / lookups if quantity == "wrong" else 1.0 - served / lookups
+                found.setdefault((float(row["window"]) + 0.5) * lookups / 1e6, []).append(share)
         name = (
             f"back-off {value:g}"
             if given == BACK_OFF

@@ -222,11 +222,11 @@ def _played(
 
 def _shares(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """Shares of the lookups, as mean and spread over the runs."""
-    found: dict[str, list[float]] = {"served": [], "wrong": []}
-    for windows in grouped(rows, "run").values():
-        for name, shares in found.items():
-            shares.append(sum(values(windows, name)) / sum(values(windows, "lookups")))
-    return {name: mean_and_spread(one) for name, one in found.items()}
+    runs = grouped(rows, "run").values()
+    return {
+        name: mean_and_spread([sum(values(one, name)) / sum(values(one, "lookups")) for one in runs])
+        for name in ("served", "wrong")
+    }
 
 
 def _relative(found: Mapping[str, Any], fixed: str) -> float:
