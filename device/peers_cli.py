@@ -20,7 +20,7 @@ from nearsight.common.command_line.options import (
     endpoints_argument,
 )
 from nearsight.common.command_line.terminal import fits_terminal, print_line, print_table
-from nearsight.common.operation.cli import selected_daemons, show_answers
+from nearsight.common.operation.cli import show_answers
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
 
     Exit code 0 if all answered, 4 if not.
     """
+    from nearsight.common.operation.addresses import addresses
     from nearsight.device.peers.report import ask_peers
 
-    asked = selected_daemons(ctx, endpoints, config, key, server_keys, ("device",))
+    asked = addresses(ctx.obj.settings_classes, ("device",), endpoints, config, key, server_keys)
     show_answers(
         asked,
         partial(ask_peers, timeout_s=timeout_s),

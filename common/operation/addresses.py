@@ -35,13 +35,12 @@ class Address:
 def addresses(
     targets: Mapping[str, str],
     kinds: Collection[str],
-    endpoints: Sequence[str] = (),
-    *,
+    endpoints: Sequence[str] | None = None,
     config: Path | None = None,
     key: Path | None = None,
-    server_keys: Sequence[str] = (),
+    server_keys: Sequence[str] | None = None,
 ) -> tuple[Address, ...]:
-    """The daemons to call.
+    """The daemons that the arguments of a command select.
 
     Parameters
     ----------
@@ -49,14 +48,14 @@ def addresses(
         Daemon → its settings class as ``module:attribute``.
     kinds : collection of str
         Daemons to call if no endpoint is named.
-    endpoints : sequence of str
-        Named endpoints; empty: those of the settings.
+    endpoints : sequence of str, optional
+        Named endpoints; without any: those of the settings.
     config : Path, optional
         Settings file; None: the default one.
     key : Path, optional
         Secret key of the caller; None: the key of the daemon whose settings name the address.
-    server_keys : sequence of str
-        Public keys: one for all endpoints, or one for each; empty: those of the settings.
+    server_keys : sequence of str, optional
+        Public keys: one for all endpoints, or one for each; without any: those of the settings.
 
     Raises
     ------
@@ -72,15 +71,15 @@ def addresses(
                 "--server-key belongs to an endpoint", advice="name the endpoint that has this key"
             )
         return tuple(one for kind in kinds for one in known.values() if one.daemon == kind)
-    if len(server_keys) not in {0, 1, len(endpoints)}:
-        raise ConfigurationError(
-            f"{len(server_keys)} times --server-key for {len(endpoints)} endpoints",
-            advice="give one for all, or one for each in the same order",
-        )
     if server_keys:
+        if len(server_keys) not in {1, len(endpoints)}:
+            raise ConfigurationError(
+                f"{len(server_keys)} times --server-key for {len(endpoints)} endpoints",
+                advice="give one for all, or one for each in the same order",
+            )
         if key is None:
             raise keys_incomplete()
-        each = server_keys if len(server_keys) > 1 else [*server_keys] * len(endpoints)
+        each = [server_keys[0]] * len(endpoints) if len(server_keys) == 1 else server_keys
         return tuple(
             Address(endpoint, security=ClientSecurity(key, public))
             for endpoint, public in zip(endpoints, each, strict=True)

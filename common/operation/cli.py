@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol, TypeVar
 
@@ -29,8 +29,6 @@ from nearsight.common.errors import PeerError
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nearsight.common.operation.addresses import Address
     from nearsight.common.operation.explain import DaemonExplanations
     from nearsight.common.operation.status import DaemonStatus
@@ -54,9 +52,11 @@ def status(  # noqa: PLR0917  typer calls it by name
 
     Exit code 0 if all are ready, 4 if not. A daemon that is neither named nor set need not run.
     """
+    from nearsight.common.operation.addresses import addresses
     from nearsight.common.operation.web_status import ask_each_status
 
-    asked = selected_daemons(ctx, endpoints, config, key, server_keys, ctx.obj.settings_classes)
+    classes = ctx.obj.settings_classes
+    asked = addresses(classes, classes, endpoints, config, key, server_keys)
     show_answers(
         asked,
         partial(ask_each_status, timeout_s=timeout_s),
@@ -84,9 +84,10 @@ def explain(  # noqa: PLR0917  typer calls it by name
 
     Exit code 0 if all answered, 4 if not. A daemon that is neither named nor set need not run.
     """
+    from nearsight.common.operation.addresses import addresses
     from nearsight.common.operation.explain import ask_explanations
 
-    asked = selected_daemons(ctx, endpoints, config, key, server_keys, ("edge", "device"))
+    asked = addresses(ctx.obj.settings_classes, ("edge", "device"), endpoints, config, key, server_keys)
     show_answers(
         asked,
         partial(ask_explanations, timeout_s=timeout_s),
@@ -133,27 +134,6 @@ def _print_status(status: DaemonStatus) -> None:
     print_line(up, lead=f"{status.daemon} {status.endpoint}: {state}", colour=colour, hang=2)
     for name, value in status.details:
         print_line(f"  {name}: {value}", hang=4)
-
-
-def selected_daemons(
-    ctx: typer.Context,
-    endpoints: Sequence[str] | None,
-    config: Path | None,
-    key: Path | None,
-    server_keys: Sequence[str] | None,
-    kinds: Collection[str],
-) -> tuple[Address, ...]:
-    """The daemons that the arguments of a command select; see `addresses`."""
-    from nearsight.common.operation.addresses import addresses
-
-    return addresses(
-        ctx.obj.settings_classes,
-        kinds,
-        endpoints or (),
-        config=config,
-        key=key,
-        server_keys=server_keys or (),
-    )
 
 
 class _Answer(Protocol):

@@ -20,19 +20,16 @@ from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.settings import ImageLimits
 
 ImageSource = bytes | bytearray | memoryview | str | os.PathLike[str] | NDArray[np.uint8]
+_Loaded = tuple[NDArray[np.uint8], tuple[int, int]]
+"""Pixels, and width and height of the upright source image."""
 
-_REDUCED_GRAY = {
+_REDUCED = {
     1: cv2.IMREAD_GRAYSCALE,
     2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
     4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
     8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
 }
-_REDUCED_COLOUR = {
-    1: cv2.IMREAD_COLOR,
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
-}
+"""OpenCV's flags for decoding at a fraction of the size; in colour together with `IMREAD_COLOR`."""
 _DEFAULT_LIMITS = ImageLimits()
 
 
@@ -79,19 +76,15 @@ def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> Gr
     NotFound
         If the path has no readable file.
     """
-    pixels, source_size = _loaded(source, limits, colour=False)
-    return GrayImage(pixels, source_size)
+    return GrayImage(*_loaded(source, limits, colour=False))
 
 
 def load_colour(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> ColourImage:
     """Load an image in colour; otherwise as `load_image`."""
-    pixels, source_size = _loaded(source, limits, colour=True)
-    return ColourImage(pixels, source_size)
+    return ColourImage(*_loaded(source, limits, colour=True))
 
 
-def _loaded(
-    source: ImageSource, limits: ImageLimits, *, colour: bool
-) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+def _loaded(source: ImageSource, limits: ImageLimits, *, colour: bool) -> _Loaded:
     if isinstance(source, np.ndarray):
         return _from_array(source, limits, colour=colour)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -142,16 +135,14 @@ def check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:
         )
 
 
-def _from_bytes(
-    data: bytes, limits: ImageLimits, *, colour: bool
-) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+def _from_bytes(data: bytes, limits: ImageLimits, *, colour: bool) -> _Loaded:
     if not data:
         raise InvalidImage("the image is empty", advice="send a JPEG, PNG or WebP file")
     _check_bytes(len(data), limits)
     declared = declared_size(data)
     check_pixels(declared, limits)
     divisor = _divisor(declared, limits)
-    way = (_REDUCED_COLOUR if colour else _REDUCED_GRAY)[divisor]
+    way = _REDUCED[divisor] | (cv2.IMREAD_COLOR if colour else 0)
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), way)
     except cv2.error as error:
@@ -178,22 +169,18 @@ def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
     return 1
 
 
-def _from_array(
-    array: NDArray[np.uint8], limits: ImageLimits, *, colour: bool
-) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+def _from_array(array: NDArray[np.uint8], limits: ImageLimits, *, colour: bool) -> _Loaded:
     if (problem := _problem_of(array)) is not None:
         raise problem
     if array.ndim == 3 and array.shape[2] == 4:  # drop alpha; transparent pixels still have colours
         array = array[:, :, :3]
     size = (array.shape[1], array.shape[0])
     check_pixels(size, limits)
-    if colour == (array.ndim == 3):
-        pixels = array
-    else:
-        pixels = np.asarray(
+    if colour != (array.ndim == 3):
+        array = np.asarray(
             cv2.cvtColor(array, cv2.COLOR_GRAY2BGR if colour else cv2.COLOR_BGR2GRAY), np.uint8
         )
-    return _scaled(np.ascontiguousarray(pixels, np.uint8), limits), size
+    return _scaled(np.ascontiguousarray(array, np.uint8), limits), size
 
 
 def _problem_of(array: NDArray[Any]) -> InvalidImage | None:

@@ -20,7 +20,7 @@ import faiss
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.classifiers.classifier import Candidate, Classifier, VotingRule
+from nearsight.common.recognition.classifiers.classifier import Candidate, Classifier
 from nearsight.common.recognition.classifiers.registry import build_classifier
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
@@ -89,13 +89,7 @@ class ObjectRecognizer:
         if len(by_id) != len(listed):
             ((twice, _),) = Counter(model.object_id for model in listed).most_common(1)
             raise InvalidArgument(f"more than one model has the object id {twice!r}")
-        rule = VotingRule(
-            ratio=settings.ratio,
-            voting_features=settings.voting_features,
-            early_stop=settings.early_stop,
-            candidates=settings.candidates,
-        )
-        return cls(by_id, build_classifier(settings.backend, listed, rule), settings)
+        return cls(by_id, build_classifier(settings.backend, listed, settings), settings)
 
     def __len__(self) -> int:
         return len(self.models)
@@ -200,11 +194,8 @@ class ObjectRecognizer:
         if not found:
             return None
         best, *others = sorted(found, key=attrgetter("inliers"), reverse=True)
-        rivals, runner_up = {best.object_id: TWIN, **self.models[best.object_id].rivals}, 0
-        for other in others:
-            if rivals.get(other.object_id) != TWIN:
-                runner_up = other.inliers
-                break
+        rivals = {best.object_id: TWIN, **self.models[best.object_id].rivals}
+        runner_up = next((one.inliers for one in others if rivals.get(one.object_id) != TWIN), 0)
         return replace(best, confidence=confidence(best.inliers, runner_up))
 
 

@@ -31,7 +31,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.classifiers.classifier import Candidate
+from nearsight.common.recognition.classifiers.classifier import MAX_DISTANCE_BITS, Candidate
 from nearsight.common.recognition.extraction import LEVELS, SCALE
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
@@ -45,7 +45,6 @@ _MIN_SPREAD_PX = 8.0
 """Minimum standard deviation of the inliers in the narrow direction: a line determines no homography."""
 _MIN_COVERAGE = 0.04
 """Minimum share of the view's visible area that the inliers span. Correct answers have 0.05 to 1."""
-_MAX_DISTANCE_BITS = 80
 CLEAR_INLIERS = 25
 """Number of inliers at which a result is clear: the votes then need no second matching."""
 
@@ -121,8 +120,8 @@ class Verifier:
         """Correspondences of the whole query with this view alone, best first; each view feature once."""
         faiss.omp_set_num_threads(1)
         distances, nearest = faiss.knn_hamming(query.descriptors, view.descriptors, 2)
-        rival = np.where(nearest[:, 1] >= 0, distances[:, 1], _MAX_DISTANCE_BITS).astype(np.float64)
-        passed = (distances[:, 0] <= _MAX_DISTANCE_BITS) & (
+        rival = np.where(nearest[:, 1] >= 0, distances[:, 1], MAX_DISTANCE_BITS).astype(np.float64)
+        passed = (distances[:, 0] <= MAX_DISTANCE_BITS) & (
             distances[:, 0] < self._settings.view_ratio * rival
         )
         chosen = np.flatnonzero(passed)

@@ -14,7 +14,7 @@ from nearsight.common.errors import DeadlineExceeded, InvalidArgument
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.image_keys import Alternatives, PhotoKeys
-from nearsight.common.result_cache.result_cache import Counts, ResultCache
+from nearsight.common.result_cache.result_cache import Counts, Refresh, ResultCache
 from nearsight.common.result_cache.selection import Candidates, Choice, Selection
 
 X = TypeVar("X")
@@ -85,29 +85,25 @@ class ApproximateKeyCache(Generic[X, Y]):
         rng: Random | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        candidates = approx if isinstance(approx, Candidates) else None
         if isinstance(approx, Candidates):
             self._approx = approx.functions
         else:
             self._approx = (approx,) if callable(approx) else tuple(approx)
+        needs_budget = len(self._approx) > 1 or isinstance(approx, Candidates)
         if budget is not None and beta is not None:
             raise InvalidArgument("a cache takes a back-off or a budget, not both")
-        if not self._approx or (budget is None and (len(self._approx) > 1 or candidates is not None)):
+        if not self._approx or (needs_budget and budget is None):
             raise InvalidArgument("a cache takes one approximation; several, or candidates, require a budget")
+        refresh: Refresh = AutoRefresh(1.5 if beta is None else beta)
+        self._selection: Selection[Y] | None = None
+        if budget is not None:
+            refresh = SequentialTest(budget, rng or SystemRandom())
+            if isinstance(approx, Candidates):
+                self._selection = Selection(approx, budget, size, ttl_s)
+        self._most_wrong = budget.most_wrong if budget is not None else 1.0
         self._classify = classify
         self._alternatives = Alternatives(_ALTERNATIVES * size)
-        refresh = (
-            SequentialTest(budget, rng or SystemRandom())
-            if budget is not None
-            else AutoRefresh(1.5 if beta is None else beta)
-        )
-        self._most_wrong = budget.most_wrong if budget is not None else 1.0
         self._cache: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
-        self._selection = (
-            Selection[Y](candidates, budget, size, ttl_s)
-            if budget is not None and candidates is not None
-            else None
-        )
         self._wait_s = wait_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -164,7 +160,7 @@ class ApproximateKeyCache(Generic[X, Y]):
             self._forget_inferences()
             if self._selection is not None:
                 self._selection.invalidate(stale)
-            return self._cache.invalidate(lambda _, value: stale(value))
+            return self._cache.invalidate(stale)
 
     @property
     def counts(self) -> Counts:

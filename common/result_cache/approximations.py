@@ -19,7 +19,7 @@ from nearsight.common.errors import InvalidArgument
 
 Vector = NDArray[Any]
 
-_SECRET = secrets.randbits(64)
+SECRET = secrets.randbits(64)
 """Random, so that other parties cannot create colliding inputs. Keys are never stored or sent."""
 
 
@@ -29,7 +29,7 @@ class Approximation:
 
     name: str
     steps: tuple[Callable[[Vector], Vector], ...] = ()
-    seed: int = field(default=_SECRET, repr=False)
+    seed: int = field(default=SECRET, repr=False)
 
     def __call__(self, vector: Vector | Sequence[float]) -> bytes:
         """The key of an input: 16 bytes.
@@ -54,24 +54,17 @@ class Approximation:
             raise InvalidArgument("an input contains NaN, which equals no other value")
         return xxhash.xxh3_128_digest(values.tobytes(), self.seed)
 
-    def alternatives(self, rows: NDArray[Any]) -> tuple[bytes, ...]:
-        """Keys of the alternative descriptions (alternatives, N) of an input; separate key spaces."""
-        if self.steps:
-            return tuple(replace(self, seed=self.seed ^ number)(row) for number, row in enumerate(rows))
-        data, width = rows.tobytes(), rows.nbytes // len(rows)
-        starts = range(0, len(data), width)
-        return tuple(
-            xxhash.xxh3_128_digest(data[start : start + width], self.seed ^ number)
-            for number, start in enumerate(starts)
-        )
-
     def __or__(self, then: Approximation) -> Approximation:
         return replace(self, name=f"{self.name} | {then.name}", steps=(*self.steps, *then.steps))
 
     def within(self, *context: str) -> Approximation:
         """The same function with separate keys for this context, such as a catalogue and its version."""
-        seed = xxhash.xxh3_64_intdigest("\0".join(context).encode(), self.seed)
-        return replace(self, seed=seed)
+        return replace(self, seed=seed_within(self.seed, *context))
+
+
+def seed_within(seed: int, *context: str) -> int:
+    """The seed of separate keys for this context."""
+    return xxhash.xxh3_64_intdigest("\0".join(context).encode(), seed)
 
 
 def identity() -> Approximation:

@@ -18,11 +18,12 @@ from typing import Any, Generic, TypeVar
 
 import cv2
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.models import Features
-from nearsight.common.result_cache.approximations import Approximation, identity
+from nearsight.common.result_cache.approximations import SECRET, seed_within
 
 Pixels = NDArray[np.uint8]
 Rows = NDArray[Any]
@@ -56,8 +57,7 @@ class PhotoKeys(Generic[P]):
     name: str
     describe: Callable[[P], Rows | None]
     """Computes numbers (alternatives, N); None if the photo has too little content to be distinguished."""
-    approximation: Approximation = field(default_factory=identity)
-    """Converts each row to a key."""
+    seed: int = field(default=SECRET, repr=False)
 
     def __call__(self, photo: P) -> tuple[bytes, ...]:
         """The keys of a photo, 16 bytes each; empty if its result should not be cached.
@@ -74,14 +74,17 @@ class PhotoKeys(Generic[P]):
             If it is not an image.
         """
         rows = self.describe(photo)
-        return self.approximation.alternatives(rows) if rows is not None else ()
-
-    def __or__(self, then: Approximation) -> PhotoKeys[P]:
-        return replace(self, name=f"{self.name} | {then.name}", approximation=self.approximation | then)
+        if rows is None:
+            return ()
+        data, width = rows.tobytes(), rows.nbytes // len(rows)
+        return tuple(
+            xxhash.xxh3_128_digest(data[start : start + width], self.seed ^ number)
+            for number, start in enumerate(range(0, len(data), width))
+        )
 
     def within(self, *context: str) -> PhotoKeys[P]:
         """The same function with separate keys for this context: a catalogue, its revision, a client."""
-        return replace(self, approximation=self.approximation.within(*context))
+        return replace(self, seed=seed_within(self.seed, *context))
 
 
 def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:

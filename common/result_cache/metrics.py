@@ -8,6 +8,7 @@ from types import MappingProxyType
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from nearsight.common.metrics import labelled
 from nearsight.common.result_cache.stage import ResultCacheState
 
 _Read = Callable[[ResultCacheState], float]
@@ -45,7 +46,5 @@ def result_cache_metrics(states: Mapping[str, ResultCacheState]) -> Iterator[Met
     """Metrics of the result caches, by catalogue."""
     for family, described in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
         for name, (text, read) in described.items():
-            metric = family(f"nearsight_result_cache_{name}", text, labels=["catalogue"])
-            for catalogue, state in states.items():
-                metric.add_metric([catalogue], read(state))
-            yield metric
+            values = {catalogue: read(state) for catalogue, state in states.items()}
+            yield labelled(family, f"nearsight_result_cache_{name}", text, "catalogue", values)

@@ -28,16 +28,6 @@ _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRates:
-    """Effect of auto-refresh on the lookups of one key."""
-
-    inferences: float
-    """r_i: share of its lookups that run the classifier (misses and verifications)."""
-    errors: float
-    """e_i: share of its lookups that are answered wrongly."""
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
     """Predicted shares over all lookups of a cache."""
 
@@ -47,11 +37,6 @@ class Prediction:
     """Share of the lookups that run the classifier (misses and verifications)."""
     errors: float
     """E: share of the lookups that are answered wrongly."""
-
-    @property
-    def verifications(self) -> float:
-        """R: share of the lookups that run the classifier although their key is in the cache."""
-        return self.inferences - (1.0 - self.hits)
 
 
 def uncorrected_error(classes: ArrayLike) -> float:
@@ -64,36 +49,6 @@ def uncorrected_error(classes: ArrayLike) -> float:
     """
     p = _probabilities(classes, "the classes of a key")
     return float(1.0 - np.sum(p * p))
-
-
-def key_rates(classes: ArrayLike, refresh: AutoRefresh, hit: float = 1.0) -> KeyRates:
-    """Inferences and errors of one key under auto-refresh (eq. 7 and 8; eq. 9 and 10 where ``hit`` is 1).
-
-    Parameters
-    ----------
-    classes : array_like, shape (m,)
-        p_j: probability of each class; they sum to 1.
-    refresh : AutoRefresh
-        The schedule; the printed one is supported, too.
-    hit : float
-        h_i: probability that the key is still in the cache at its next lookup; 1 in an ideal cache.
-
-    Raises
-    ------
-    InvalidArgument
-        If the classes are not a distribution, or ``hit`` is not a probability.
-
-    Notes
-    -----
-    A sequence of lookups begins with a new result and ends before an eviction or a conflict. With the n-th
-    inference on lookup phi_n, a sequence that began with class j reaches lookup a with probability
-    h^(a-1) p_j^(n(a)-1). Its expected inferences and length follow, and from them the rates. The paper prints
-    exponents of h that do not sum to 1; r and e are the same with the right ones.
-    """
-    if not 0.0 <= hit <= 1.0:
-        raise InvalidArgument(f"the hit rate of a key is a probability, got {hit:g}")
-    inferences, errors = _rates([_probabilities(classes, "the classes of a key")], np.array([hit]), refresh)
-    return KeyRates(float(inferences[0]), float(errors[0]))
 
 
 def characteristic_time(popularity: ArrayLike, size: int) -> float:
@@ -141,7 +96,7 @@ def ideal_hits(popularity: ArrayLike, size: int) -> FloatArray:
 def predict(
     popularity: ArrayLike, classes: Sequence[ArrayLike], hits: FloatArray, refresh: AutoRefresh | None
 ) -> Prediction:
-    """Predict the shares over all lookups (eq. 5, 11, 12).
+    """Predict the shares over all lookups (eq. 5 and 7 to 12).
 
     Parameters
     ----------
@@ -171,8 +126,8 @@ def predict(
     return Prediction(hit, float(q[kept] @ inferences) + never_kept, float(q[kept] @ wrong))
 
 
-def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> KeyRates:
-    """Inferences and errors of one key in its first ``lookups`` lookups, exactly; the key is never evicted.
+def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Prediction:
+    """Shares over the first ``lookups`` lookups of one key, exactly; the key is never evicted.
 
     The equations describe an infinite stream. If a class has probability 1 / beta^2 or more, simulations of
     practical length deviate from them, because the variance of a sequence's length is infinite.
@@ -206,13 +161,22 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Ke
         for of_all, of_rest in ((inferred, then_inferred), (wrong, then_wrong)):
             of_all[length] += (conflicts * of_rest[rest].T).sum(axis=1)
             of_rest[length] = change @ of_all[length]
-    return KeyRates(float(p @ inferred[lookups]) / lookups, float(p @ wrong[lookups]) / lookups)
+    inferences, errors = (float(p @ of_all[lookups]) / lookups for of_all in (inferred, wrong))
+    return Prediction(1.0 - 1.0 / lookups, inferences, errors)
 
 
 def _rates(
     classes: Sequence[FloatArray], hits: FloatArray, refresh: AutoRefresh
 ) -> tuple[FloatArray, FloatArray]:
-    """r_i (N,) and e_i (N,) of keys with these classes and hit rates."""
+    """r_i (N,) and e_i (N,): shares of each key's lookups with an inference, and with a wrong answer.
+
+    Equations 7 to 10; the last two are those of an ideal cache, where h_i is 1.
+
+    A sequence of lookups begins with a new result and ends before an eviction or a conflict. With the n-th
+    inference on lookup phi_n, a sequence that began with class j reaches lookup a with probability
+    h^(a-1) p_j^(n(a)-1). Its expected inferences and length follow, and from them the rates. The paper prints
+    exponents of h that do not sum to 1; r and e are the same with the right ones.
+    """
     firsts = np.cumsum([0, *(len(one) for one in classes)])[:-1]
     p = np.concatenate(classes)
     hit = np.repeat(hits, np.diff(np.append(firsts, len(p))))

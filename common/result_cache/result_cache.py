@@ -274,9 +274,9 @@ class ResultCache(Generic[K, Y]):
         self._entries.pop(key, None)
         self._put(key, value, now_s)
 
-    def invalidate(self, stale: Callable[[K, Y], bool]) -> int:
-        """Delete the results for which ``stale`` returns True; returns their number."""
-        gone = [key for key, entry in self._entries.items() if stale(key, entry.value)]
+    def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
+        """Delete the results for which ``stale`` returns True, by default all; returns their number."""
+        gone = [key for key, entry in self._entries.items() if stale(entry.value)]
         for key in gone:
             del self._entries[key]
         return len(gone)

@@ -22,6 +22,9 @@ from nearsight.common.result_cache.result_cache import Entry, Refresh, ResultCac
 
 Y = TypeVar("Y")
 
+_KEYS = 32
+"""Maximum number of stored keys per result, on average: those of four views of an object."""
+
 
 class ObjectKey(NamedTuple):
     """The key of a result that all views of an object share."""
@@ -40,8 +43,6 @@ class ViewCache(Generic[Y]):
         Schedule of verifications.
     size : int
         Maximum number of results.
-    keys : int
-        Maximum number of stored keys per result, on average; by default those of four views of an object.
     ttl_s : float
         Time after which a result that was not confirmed is deleted [s].
 
@@ -51,9 +52,9 @@ class ViewCache(Generic[Y]):
         Results by object (`ObjectKey`), or by key for a view with its own result.
     """
 
-    def __init__(self, refresh: Refresh, size: int, *, keys: int = 32, ttl_s: float = math.inf) -> None:
+    def __init__(self, refresh: Refresh, size: int, *, ttl_s: float = math.inf) -> None:
         self.results: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
-        self._size = keys * size
+        self._size = _KEYS * size
         self._views = Alternatives(self._size)
         self._before: OrderedDict[str, ObjectKey] = OrderedDict()
         """Last object that the classifier found for each client."""
@@ -109,5 +110,5 @@ class ViewCache(Generic[Y]):
 
     def forget(self) -> None:
         """Delete all results and views."""
-        self.results.invalidate(lambda _key, _value: True)
+        self.results.invalidate()
         self._views = Alternatives(self._size)

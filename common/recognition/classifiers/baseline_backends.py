@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import MissingDependency
-from nearsight.common.recognition.classifiers.classifier import NEIGHBOURS, Classifier, Neighbours, VotingRule
+from nearsight.common.recognition.classifiers.classifier import NEIGHBOURS, Classifier, Neighbours
 from nearsight.common.recognition.classifiers.faiss_backends import unpack
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
 
 _FLANN_INDEX_LSH = 6
 _FLANN_TABLES, _KEY_BITS, _PROBE_LEVEL = 12, 16, 1
@@ -30,9 +31,9 @@ class _OpenCvClassifier(Classifier):
     """
 
     def __init__(
-        self, models: Sequence[ObjectModel], rule: VotingRule, matcher: cv2.DescriptorMatcher
+        self, models: Sequence[ObjectModel], settings: RecognitionSettings, matcher: cv2.DescriptorMatcher
     ) -> None:
-        super().__init__(models, rule)
+        super().__init__(models, settings)
         self._lock = threading.Lock()
         self._matcher = matcher
         if len(self._table.descriptors):
@@ -63,14 +64,14 @@ class FlannLshClassifier(_OpenCvClassifier):
     name = "flann-lsh"
     search_bytes = 453
 
-    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+    def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
         parameters: dict[str, bool | int | float | str] = {
             "algorithm": _FLANN_INDEX_LSH,
             "table_number": _FLANN_TABLES,
             "key_size": _KEY_BITS,
             "multi_probe_level": _PROBE_LEVEL,
         }
-        super().__init__(models, rule, cv2.FlannBasedMatcher(parameters, {}))
+        super().__init__(models, settings, cv2.FlannBasedMatcher(parameters, {}))
 
 
 class BruteForceClassifier(_OpenCvClassifier):
@@ -78,8 +79,8 @@ class BruteForceClassifier(_OpenCvClassifier):
 
     name = "brute-force"
 
-    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
-        super().__init__(models, rule, cv2.BFMatcher(cv2.NORM_HAMMING))
+    def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
+        super().__init__(models, settings, cv2.BFMatcher(cv2.NORM_HAMMING))
 
 
 class FalconnClassifier(Classifier):
@@ -97,9 +98,9 @@ class FalconnClassifier(Classifier):
     name = "falconn"
     search_bytes = 1080
 
-    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+    def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
         falconn = _library()
-        super().__init__(models, rule)
+        super().__init__(models, settings)
         self._vectors = _as_vectors(self._table.descriptors)  # FALCONN keeps a pointer, not a copy
         if not len(self._vectors):
             return

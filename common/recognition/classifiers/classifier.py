@@ -12,8 +12,8 @@ single object, and with hash tables that return fewer neighbours than requested.
 Voting is a sequential decision. Descriptors are processed in chunks, strongest first. After each chunk,
 voting stops if
 
-1. the leader has at least ``decisive_votes`` (enough for a verification), and
-2. leader - runner-up >= ``decisive_lead`` * sqrt(leader + runner-up): if both were equally likely, each vote
+1. the leader has at least `_DECISIVE_VOTES` (enough for a verification), and
+2. leader - runner-up >= `_DECISIVE_LEAD` * sqrt(leader + runner-up): if both were equally likely, each vote
    would be a coin toss, and a lead of 3 standard deviations would occur once in 700 checks.
 
 The leader is then verified. If that fails (for example, because many covers share a logo), voting continues.
@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.recognition.models import DESCRIPTOR_BYTES, TWIN, Features, ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
 
 Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
 """Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 for missing neighbours."""
@@ -41,6 +42,15 @@ NEIGHBOURS = 4
 TABLE_BYTES = DESCRIPTOR_BYTES + 3 * 4
 """Memory of `DescriptorTable` per descriptor [bytes]."""
 
+MAX_DISTANCE_BITS = 80
+"""Maximum distance of a match; unrelated ORB descriptors differ in about 128 of 256 bits."""
+
+_CHUNK = 100
+"""Number of descriptors per lookup."""
+_DECISIVE_VOTES, _DECISIVE_LEAD = 10, 3.0
+"""Conditions for stopping early; see the module's docstring."""
+MIN_VOTES = 3
+"""Views with fewer votes are not candidates."""
 _SIGNIFICANT_DEVIATIONS = 2.0
 """Standard deviations (Poisson) by which a candidate must exceed the median of the other objects."""
 _MIN_OTHERS = 3
@@ -49,29 +59,6 @@ _MIN_ALIKE = 6
 _MANY_DESCRIPTORS = 600_000
 """Minimum descriptors with a near neighbour in a look-alike, and the index size that defines "near". Measured
 among 629 pictures: 7 or more such descriptors in 15 pairs. In a small index, nearly all would be near."""
-
-
-@dataclass(frozen=True, slots=True)
-class VotingRule:
-    """Rules for turning neighbours into votes and for stopping early."""
-
-    ratio: float = 0.85
-    """A vote counts if its distance is below ``ratio`` times that of another object's best descriptor."""
-    max_distance_bits: int = 80
-    """Maximum distance of a vote; unrelated ORB descriptors differ in about 128 of 256 bits."""
-    voting_features: int = 2000
-    """Number of strongest descriptors that vote."""
-    chunk: int = 100
-    """Number of descriptors per lookup."""
-    early_stop: bool = True
-    """Whether voting may stop before all descriptors have voted."""
-    decisive_votes: int = 10
-    decisive_lead: float = 3.0
-    """Conditions for stopping early; see the module's docstring."""
-    min_votes: int = 3
-    """Views with fewer votes are not candidates."""
-    candidates: int = 6
-    """Maximum number of views returned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,9 +83,9 @@ class Classifier(ABC):
     search_bytes: ClassVar[int] = 0
     """Memory per descriptor in addition to the table [bytes]; calibrated, see decision 050."""
 
-    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+    def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
         self._table = DescriptorTable.of(models)
-        self._rule = rule
+        self._settings = settings
 
     @property
     def size_bytes(self) -> int:
@@ -151,16 +138,16 @@ class Classifier(ABC):
         Yields when the lead of one object is decisive. If the caller continues because the verification
         failed, it yields again when twice as many descriptors have voted, and finally when all have.
         """
-        count = min(len(features), self._rule.voting_features)
+        count = min(len(features), self._settings.voting_features)
         if not count or not len(self._table.descriptors):
             return
-        vote = Vote(self._table, self._rule)
+        vote = Vote(self._table, self._settings)
         not_before = 0
-        for first in range(0, count, self._rule.chunk):
-            counted = min(first + self._rule.chunk, count)
+        for first in range(0, count, _CHUNK):
+            counted = min(first + _CHUNK, count)
             vote.count(first, self._neighbours(features.descriptors[first:counted]))
             last = counted == count
-            if last or (self._rule.early_stop and counted >= not_before and vote.is_decided()):
+            if last or (self._settings.early_stop and counted >= not_before and vote.is_decided()):
                 yield vote.candidates()
                 not_before = 2 * counted
 
@@ -222,9 +209,9 @@ def _groups(models: Sequence[ObjectModel]) -> NDArray[np.int32]:
 class Vote:
     """The votes counted so far for one query."""
 
-    def __init__(self, table: DescriptorTable, rule: VotingRule) -> None:
+    def __init__(self, table: DescriptorTable, settings: RecognitionSettings) -> None:
         self._table = table
-        self._rule = rule
+        self._settings = settings
         self._queries: list[NDArray[np.int64]] = []
         self._rows: list[NDArray[np.int64]] = []
         self._ratios: list[NDArray[np.float64]] = []
@@ -240,9 +227,7 @@ class Vote:
         unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._table.unrelated_bits)
         rival = np.where(other.any(axis=1), found, unseen).astype(np.float64)
         best = distances[:, 0]
-        passed = (
-            (rows[:, 0] >= 0) & (best <= self._rule.max_distance_bits) & (best < self._rule.ratio * rival)
-        )
+        passed = (rows[:, 0] >= 0) & (best <= MAX_DISTANCE_BITS) & (best < self._settings.ratio * rival)
         voters = np.flatnonzero(passed)
         self._queries.append(voters + first)
         self._rows.append(rows[voters, 0])
@@ -254,8 +239,8 @@ class Vote:
         leader = int(self._votes.argmax())
         most = int(self._votes[leader])
         next_most = int(np.delete(self._votes, leader).max(initial=0))
-        lead = self._rule.decisive_lead * (most + next_most) ** 0.5
-        return most >= self._rule.decisive_votes and most - next_most >= lead
+        lead = _DECISIVE_LEAD * (most + next_most) ** 0.5
+        return most >= _DECISIVE_VOTES and most - next_most >= lead
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Views with enough votes, most votes first; each feature of a view counts once."""
@@ -265,12 +250,12 @@ class Vote:
         order = order[np.sort(first)]
         queries, rows = queries[order], rows[order]
         views, counts = np.unique(self._table.view_of_row[rows], return_counts=True)
-        ranked = np.argsort(-counts, kind="stable")[: self._rule.candidates]
+        ranked = np.argsort(-counts, kind="stable")[: self._settings.candidates]
         votes: list[int] = np.sort(self._votes).tolist()
         chosen = []
         for index in ranked:
             object_index, view_in_object = self._table.views[views[index]]
-            if counts[index] < self._rule.min_votes or not self._is_significant(object_index, votes):
+            if counts[index] < MIN_VOTES or not self._is_significant(object_index, votes):
                 continue
             of_view = self._table.view_of_row[rows] == views[index]
             candidate = Candidate(

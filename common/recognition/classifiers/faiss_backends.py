@@ -14,9 +14,9 @@ from nearsight.common.recognition.classifiers.classifier import (
     TABLE_BYTES,
     Classifier,
     Neighbours,
-    VotingRule,
 )
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
 
 _MIN_BITS, _MAX_BITS = 8, 21
 _COPY_BYTES, _NUMBER_BYTES, _BUCKET_BYTES = 32, 8, 85
@@ -63,8 +63,8 @@ class MultiHashClassifier(Classifier):
     tables: ClassVar[int] = 8
     """Number of hash tables."""
 
-    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
-        super().__init__(models, rule)
+    def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
+        super().__init__(models, settings)
         descriptors = self._table.descriptors
         bits = key_length(len(descriptors))
         self._index = faiss.IndexBinaryMultiHash(descriptors.shape[1] * 8, self.tables, bits)
@@ -113,8 +113,8 @@ class HnswClassifier(Classifier):
     name = "hnsw"
     search_bytes = 177
 
-    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
-        super().__init__(models, rule)
+    def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
+        super().__init__(models, settings)
         faiss.omp_set_num_threads(1)  # the graph depends on the order of insertion
         self._index = faiss.IndexBinaryHNSW(self._table.descriptors.shape[1] * 8, _LINKS)
         self._index.hnsw.efConstruction = _CONSTRUCTION_EFFORT

@@ -16,7 +16,7 @@ from nearsight.common.recognition.classifiers.baseline_backends import (
     FalconnClassifier,
     FlannLshClassifier,
 )
-from nearsight.common.recognition.classifiers.classifier import TABLE_BYTES, Classifier, VotingRule
+from nearsight.common.recognition.classifiers.classifier import TABLE_BYTES, Classifier
 from nearsight.common.recognition.classifiers.faiss_backends import (
     ExactClassifier,
     HnswClassifier,
@@ -24,6 +24,7 @@ from nearsight.common.recognition.classifiers.faiss_backends import (
     SmallHashClassifier,
 )
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
 
 AUTO = "auto"
 
@@ -47,7 +48,9 @@ def backend_names() -> tuple[str, ...]:
     return (AUTO, *_BY_NAME)
 
 
-def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule | None = None) -> Classifier:
+def build_classifier(
+    name: str, models: Sequence[ObjectModel], settings: RecognitionSettings | None = None
+) -> Classifier:
     """Build the index of a backend over the models.
 
     Raises
@@ -62,7 +65,7 @@ def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule 
         raise ConfigurationError(
             f"there is no classifier backend {name!r}", advice=f"choose one of {', '.join(backend_names())}"
         )
-    return _BY_NAME[chosen](models, rule or VotingRule())
+    return _BY_NAME[chosen](models, settings or RecognitionSettings())
 
 
 def bytes_per_descriptor(name: str) -> int:

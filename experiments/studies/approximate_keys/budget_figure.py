@@ -33,7 +33,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, values, zipf
+from nearsight.experiments.framework.numbers import grouped, leaves, mean_and_spread, nested, values, zipf
 from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, POPULARITY, flows
 
 SHIFT, TRADE = "shift", "trade"
@@ -179,17 +179,8 @@ class Figure(Experiment):
         """One line per cache and phase, then one per kind of keys and budget."""
         columns = ("cache", "wrong, of lookups", "wrong, of served", "estimated, of lookups", "inferences")
         lines = [
-            *(
-                (f"{cache}, {PHASES[int(phase)]}", one)
-                for cache, phases in summary["shift"].items()
-                for phase, one in phases.items()
-            ),
-            *(
-                (f"{keys}, {given} {value}", one)
-                for keys, caches in summary["trade"].items()
-                for given, by_value in caches.items()
-                for value, one in by_value.items()
-            ),
+            *((f"{cache}, {PHASES[int(phase)]}", one) for cache, phase, one in leaves(summary["shift"], 2)),
+            *((f"{keys}, {given} {value}", one) for keys, given, value, one in leaves(summary["trade"], 3)),
         ]
         numbers = ("wrong", "wrong_of_served", "estimated", "inferences")
         return columns, [(name, *(f"{one[number]['mean']:.4f}" for number in numbers)) for name, one in lines]
@@ -311,19 +302,16 @@ def _ratios(trade: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def _draw_windows(axes: Axes, rows: Sequence[StoredRow], quantity: str) -> None:
-    shares = [
-        (row, float(row["wrong" if quantity == "wrong" else "served"]) / float(row["lookups"]))
-        for row in rows
-    ]
     phase = float(rows[0]["lookups"]) * (1 + max(values(rows, "window"))) / len(PHASES) / 1e6
     for (given, value), colour in _COLOURS.items():
         if (quantity, given) == ("wrong", INFERENCES):
             continue
         found: dict[float, list[float]] = {}
-        for row, share in shares:
+        for row in rows:
             if (row["given"], float(row["value"])) == (given, value):
-                at = (float(row["window"]) + 0.5) * float(row["lookups"]) / 1e6
-                found.setdefault(at, []).append(share if quantity == "wrong" else 1.0 - share)
+                lookups, served, wrong = (float(row[name]) for name in ("lookups", "served", "wrong"))
+                share = wrong / lookups if quantity == "wrong" else 1.0 - served / lookups
+                found.setdefault((float(row["window"]) + 0.5) * lookups / 1e6, []).append(share)
         name = (
             f"back-off {value:g}"
             if given == BACK_OFF

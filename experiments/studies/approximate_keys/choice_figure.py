@@ -109,33 +109,27 @@ class Figure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Close to the best in hindsight per phase, and better than any fixed candidate over all."""
         phases, of_all = summary["phases"], summary["all"]
-        served = {phase: found[CHOSEN]["served"]["mean"] for phase, found in phases.items()}
-        ratios = {
-            phase: served[phase] / max(1e-9, found[summary["best"][phase]]["served"]["mean"])
-            for phase, found in phases.items()
-        }
         fixed = _best(of_all)
         wrong = [float(found[CHOSEN]["wrong"][end]) for found in phases.values() for end in ("min", "max")]
-        by_hand = phases["0"][BY_HAND]["served"]["mean"]
         notes = ", ".join(f"{PHASES[int(phase)]}: {name}" for phase, name in summary["best"].items())
         return (
             Target.at_least(
                 "served, relative to the best in hindsight, least of any phase",
-                min(ratios.values()),
+                min(_relative(found, summary["best"][phase]) for phase, found in phases.items()),
                 0.9,
                 notes,
                 3,
             ),
             Target.at_least(
                 "served, relative to the best fixed candidate, all phases",
-                of_all[CHOSEN]["served"]["mean"] / max(1e-9, of_all[fixed]["served"]["mean"]),
+                _relative(of_all, fixed),
                 1.0,
                 fixed,
                 3,
             ),
             Target.at_least(
                 f"served, relative to {BY_HAND}, in the phase for which it was chosen",
-                served["0"] / max(1e-9, by_hand),
+                _relative(phases["0"], BY_HAND),
                 1.0,
                 "",
                 3,
@@ -208,13 +202,8 @@ def _played(
 ) -> Iterator[dict[str, float | str]]:
     """Play the lookups; yield the counts of each window."""
     truth = -1
-
-    def classify(vector: Vector | Sequence[float]) -> int:
-        del vector
-        return truth
-
-    cache: ApproximateKeyCache[Vector | Sequence[float], int] = ApproximateKeyCache(
-        candidates, classify, budget=Budget(error=TARGET), size=size, rng=Random(seed)
+    cache = ApproximateKeyCache(
+        candidates, lambda _: truth, budget=Budget(error=TARGET), size=size, rng=Random(seed)
     )
     classes = traffic.applications.tolist()
     for start in range(0, len(classes), window):
@@ -233,11 +222,16 @@ def _played(
 
 def _shares(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """Shares of the lookups, as mean and spread over the runs."""
-    found: dict[str, list[float]] = {"served": [], "wrong": []}
-    for windows in grouped(rows, "run").values():
-        for name, shares in found.items():
-            shares.append(sum(values(windows, name)) / sum(values(windows, "lookups")))
-    return {name: mean_and_spread(one) for name, one in found.items()}
+    runs = grouped(rows, "run").values()
+    return {
+        name: mean_and_spread([sum(values(one, name)) / sum(values(one, "lookups")) for one in runs])
+        for name in ("served", "wrong")
+    }
+
+
+def _relative(found: Mapping[str, Any], fixed: str) -> float:
+    """Served share of the choosing cache, relative to that of a fixed candidate."""
+    return float(found[CHOSEN]["served"]["mean"] / max(1e-9, found[fixed]["served"]["mean"]))
 
 
 def _best(found: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.model import finite_horizon, ideal_hits, lru_hits, predict
+from nearsight.common.result_cache.model import Prediction, finite_horizon, ideal_hits, lru_hits, predict
 from nearsight.common.result_cache.result_cache import ResultCache
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
@@ -32,6 +32,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, values, zipf
+from nearsight.experiments.studies.approximate_keys.traffic import play
 
 BETAS = (1.3, 1.5, 2.0, 3.0)
 SKEWS = (0.7, 1.1)
@@ -79,26 +80,13 @@ class Figure(Experiment):
         }
         rows: list[Row] = []
         for number in range(streams):
-            stream = list(
-                zip(
-                    rng.choice(keys, lookups, p=q).tolist(),
-                    rng.choice(len(p), lookups, p=p).tolist(),
-                    strict=True,
-                )
-            )
-            for replacement in (IDEAL, LRU):
-                cache: ResultCache[int, int] = ResultCache(
-                    refresh, size, only=range(size) if replacement == IDEAL else None
-                )
-                _play(cache, stream[: lookups // 3])  # until sequences have their full length
-                inferences, errors = _play(cache, stream[lookups // 3 :])
-                rows.append(
-                    {
-                        **_of(cell, replacement, beta, number, inferences, errors),
-                        "said_inferences": said[replacement].inferences,
-                        "said_errors": said[replacement].errors,
-                    }
-                )
+            drawn = rng.choice(keys, lookups, p=q), rng.choice(len(p), lookups, p=p)
+            stream = list(zip(*(one.tolist() for one in drawn), strict=True))
+            for replacement, only in ((IDEAL, range(size)), (LRU, None)):
+                cache: ResultCache[int, int] = ResultCache(refresh, size, only=only)
+                play(cache, stream[: lookups // 3])  # until sequences have their full length
+                played = _played(cache, stream[lookups // 3 :], said[replacement])
+                rows.append({**_of(cell, replacement, beta, number), **played})
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -201,40 +189,26 @@ def _heavy_key(cell: Cell, rng: np.random.Generator, streams: int) -> list[Row]:
     rows: list[Row] = []
     for number in range(streams):
         stream = [(0, truth) for truth in rng.choice(len(p), lookups, p=p).tolist()]
-        inferences, errors = _play(ResultCache(refresh, 1), stream)
-        rows.append(
-            {
-                **_of(cell, SINGLE, beta, number, inferences, errors),
-                "said_inferences": said.inferences,
-                "said_errors": said.errors,
-            }
-        )
+        rows.append({**_of(cell, SINGLE, beta, number), **_played(ResultCache(refresh, 1), stream, said)})
     return rows
 
 
-def _play(cache: ResultCache[int, int], stream: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Play a stream; return the shares of inferences and of wrong answers."""
-    inferences = errors = 0
-    for key, truth in stream:
-        entry = cache.find(key, 0.0)
-        if entry is None:
-            inferences += 1
-            cache.learn(key, truth, 0.0)
-        else:
-            errors += entry.value != truth
-    return inferences / len(stream), errors / len(stream)
+def _of(cell: Cell, replacement: str, beta: float, number: int) -> dict[str, str | float]:
+    return {"cell": cell.key, "replacement": replacement, "beta": beta, "stream": number}
 
 
-def _of(
-    cell: Cell, replacement: str, beta: float, number: int, inferences: float, errors: float
-) -> dict[str, str | float]:
+def _played(
+    cache: ResultCache[int, int], stream: Sequence[tuple[int, int]], said: Prediction
+) -> dict[str, float]:
+    """Play a stream: its shares of inferences and of wrong answers, and those of the equations."""
+    served_before = cache.counts.served
+    wrong = play(cache, stream)
+    served = cache.counts.served - served_before
     return {
-        "cell": cell.key,
-        "replacement": replacement,
-        "beta": beta,
-        "stream": number,
-        "inferences": inferences,
-        "errors": errors,
+        "inferences": (len(stream) - served) / len(stream),
+        "errors": wrong / len(stream),
+        "said_inferences": said.inferences,
+        "said_errors": said.errors,
     }
 
 

@@ -22,6 +22,7 @@ from sklearn.neighbors import BallTree
 from nearsight.common.result_cache.approximations import Approximation
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.result_cache import ResultCache
+from nearsight.experiments.studies.approximate_keys.traffic import play
 
 EPSILON = 2.0
 NEIGHBOURS = 10
@@ -77,9 +78,7 @@ def keys(
     asked = [approx(x) for x in history]
     popular = frozenset(key for key, _ in Counter(asked).most_common(size))
     cache: ResultCache[bytes, int] = ResultCache(refresh, size, only=popular)
-    for key, label in zip(asked, labels, strict=True):
-        if cache.find(key, 0.0) is None:
-            cache.learn(key, label, 0.0)
+    play(cache, zip(asked, labels, strict=True))
 
     def lookup(x: NDArray[Any]) -> int | None:
         entry = cache.find(approx(x), 0.0)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,6 +49,8 @@ QUALITY = 80
 """Quality of the JPEG files that devices send."""
 _SETTINGS = RecognitionSettings()
 KEY_LIMITS = replace(_SETTINGS.limits, longest_side=KEY_SIDE_PX)
+_SIZE = 10_000
+"""Maximum number of cached results."""
 _STEP_OF_NUMBERS = 0.01
 """Rounding step of the layout for similarity caching; small enough to have almost no effect."""
 
@@ -67,41 +70,36 @@ _TIMES = ("decode_ms", "extract_ms", "recognize_ms", "small_ms", "layout_ms", "f
 @cache
 def exhibits(seed: int, count: int) -> tuple[ObjectModel, ...]:
     """Train the models of the first exhibits of a museum."""
-    extractor = OrbExtractor(_SETTINGS.fast_threshold)
     return tuple(
-        train_object(object_id(index), "", [render_reference(seed, index)], _SETTINGS, extractor=extractor)
+        train_object(object_id(index), "", [render_reference(seed, index)], _SETTINGS)
         for index in range(count)
     )
 
 
 @cache
-def _visits(seed: int, visitors: int) -> dict[str, list[Visit]]:
-    found: dict[str, list[Visit]] = {}
-    for visit in generate_visits(
+def _visits(seed: int, visitors: int) -> list[list[tuple[int, Visit]]]:
+    """The visits of each visitor, each with the index of its exhibit among all that are visited."""
+    visits = generate_visits(
         np.random.default_rng(seed), sections=1, exhibits_per_section=EXHIBITS_ON_SHOW, visitors=visitors
-    ):
-        found.setdefault(visit.visitor, []).append(visit)
-    return found
+    )
+    names = sorted({visit.exhibit for visit in visits})
+    indexed = [(names.index(visit.exhibit), visit) for visit in visits]
+    return [list(mine) for _, mine in groupby(indexed, key=lambda one: one[1].visitor)]
 
 
 def stays_of(seed: int, visitors: int, visitor: int, stays: int) -> list[Stay]:
     """The first stays of one of ``visitors`` generated visitors, who all walk through one section."""
-    visits = _visits(seed, visitors)
-    names = sorted({visit.exhibit for mine in visits.values() for visit in mine})
-    places = [(names.index(visit.exhibit), visit.duration_s) for visit in list(visits.values())[visitor]]
     return [
-        Stay(object_id(index), render_reference(seed, index), min(dwell_s, LONGEST_DWELL_S))
-        for index, dwell_s in places[:stays]
+        Stay(object_id(index), render_reference(seed, index), min(visit.duration_s, LONGEST_DWELL_S))
+        for index, visit in _visits(seed, visitors)[visitor][:stays]
     ]
 
 
 def transitions_of(seed: int, visitors: int, followed: int) -> tuple[tuple[str, str], ...]:
     """Visits of all visitors except the first ``followed``: (visitor, object) in order of time."""
-    visits = _visits(seed, visitors)
-    names = sorted({visit.exhibit for mine in visits.values() for visit in mine})
-    others = [visit for mine in list(visits.values())[followed:] for visit in mine]
-    others.sort(key=lambda visit: visit.start_s)
-    return tuple((visit.visitor, object_id(names.index(visit.exhibit))) for visit in others)
+    others = [one for mine in _visits(seed, visitors)[followed:] for one in mine]
+    others.sort(key=lambda one: one[1].start_s)
+    return tuple((visit.visitor, object_id(index)) for index, visit in others)
 
 
 def real(clip: Path) -> Iterator[Frame]:
@@ -124,10 +122,8 @@ def real(clip: Path) -> Iterator[Frame]:
 
 def models_of_clips(folder: Path) -> tuple[ObjectModel, ...]:
     """Train an object for each video of a folder from its first frame, named after the file."""
-    extractor = OrbExtractor(_SETTINGS.fast_threshold)
     return tuple(
-        train_object(clip.stem, "", [next(real(clip)).image], _SETTINGS, extractor=extractor)
-        for clip in clips_in(folder)
+        train_object(clip.stem, "", [next(real(clip)).image], _SETTINGS) for clip in clips_in(folder)
     )
 
 
@@ -195,7 +191,7 @@ class _Edge:
 
 def _seeded(keys: PhotoKeys[T]) -> PhotoKeys[T]:
     """Use a fixed seed, so that the keys in the rows are the same in every process."""
-    return replace(keys, approximation=replace(keys.approximation, seed=1))
+    return replace(keys, seed=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +237,10 @@ def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: boo
 
 
 class Player:
-    """A result cache for photos; the recogniser runs on a miss. Unknown photos are not cached.
+    """A result cache for photos; the recogniser runs on a miss. Unknown photos are not cached."""
 
-    Parameters
-    ----------
-    refresh : Refresh
-        Schedule of verifications.
-    size : int
-        Size of the cache [entries].
-    """
-
-    def __init__(self, refresh: Refresh, size: int = 10_000) -> None:
-        self._cache: ViewCache[str] = ViewCache(refresh, size)
+    def __init__(self, refresh: Refresh) -> None:
+        self._cache: ViewCache[str] = ViewCache(refresh, _SIZE)
 
     def lookup(self, photo: Photo) -> str | None:
         """Return the cached result; None if the recogniser must run, whose result is then learned."""
@@ -289,11 +277,9 @@ class Played:
 
 
 def lookups(photos: Sequence[Stream], refresh: Refresh) -> Iterator[tuple[Photo, str | None]]:
-    """Look up the photos of all visitors in one cache, visitor by visitor; yield photo and result."""
+    """Look up the photos of all visitors in one cache, visitor by visitor; pairs of photo and result."""
     player = Player(refresh)
-    for one in photos:
-        for photo in one:
-            yield photo, player.lookup(photo)
+    return ((photo, player.lookup(photo)) for of_visitor in photos for photo in of_visitor)
 
 
 def play(photos: Sequence[Stream], refresh: Refresh) -> Played:
@@ -327,15 +313,14 @@ def similarity(rows: Sequence[StoredRow], share: float) -> tuple[Played, float]:
         The distance.
     """
     photos = [Photo(row["shown"], row["answered"], ()) for row in rows]
-    numbers = np.array(
-        [[float(one) for one in row["numbers"].split()] or [np.inf] * 21 for row in rows], np.float32
-    )
+    steps = [[float(one) for one in row["numbers"].split()] or [np.inf] * 21 for row in rows]
+    numbers = np.array(steps, np.float32) * _STEP_OF_NUMBERS
     low, high = 0.0, 4.0
     for _ in range(12):
         middle = (low + high) / 2
-        played = _count(_nearest(photos, numbers * _STEP_OF_NUMBERS, middle))
-        low, high = (low, middle) if played.served >= share * len(photos) else (middle, high)
-    return _count(_nearest(photos, numbers * _STEP_OF_NUMBERS, high)), high
+        served = _count(_nearest(photos, numbers, middle)).served
+        low, high = (low, middle) if served >= share * len(photos) else (middle, high)
+    return _count(_nearest(photos, numbers, high)), high
 
 
 def _nearest(

@@ -29,7 +29,6 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
-    cells_of,
     table_of,
 )
 from nearsight.experiments.framework.numbers import grouped, share, values
@@ -99,9 +98,9 @@ class Figure(Experiment):
         clips = () if options.data is None else clips_in(options.data)
         return (
             *(
-                cell
+                Cell(f"{liveliness}-{visitor}", {"liveliness": liveliness, "visitor": visitor})
                 for liveliness, count in visitors.items()
-                for cell in cells_of("{liveliness}-{visitor}", liveliness=[liveliness], visitor=range(count))
+                for visitor in range(count)
             ),
             *(Cell(f"clip-{number}", {"clip": clip.name}) for number, clip in enumerate(clips)),
         )
@@ -295,15 +294,15 @@ def _draw_rates(axes: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _draw_cpu(axes: Axes, cpu: Mapping[str, Mapping[str, float]]) -> None:
-    names = {"photo": "photo", "features": "features"}
-    places = np.arange(len(names))
+    sent = {"devices send a photo": cpu["photo"], "features": cpu["features"]}
+    places = np.arange(len(sent))
     for shift, colour, label, quantity in (
         (-0.2, "#8a8a8a", "without the cache", "without_ms"),
         (0.2, "#1f6f8b", "with it", "with_ms"),
     ):
-        found = [cpu[name][quantity] for name in names]
+        found = [one[quantity] for one in sent.values()]
         bars = axes.bar(places + shift, found, 0.38, color=colour, label=label)
         axes.bar_label(bars, [f"{one:.2f}" for one in found], fontsize=8)
-    axes.set_xticks(places, [f"devices send a {name}" if name == "photo" else "features" for name in names])
+    axes.set_xticks(places, list(sent))
     axes.set(title="CPU time of the edge per request", ylabel="mean [ms]")
     axes.legend(loc="upper right")

@@ -12,13 +12,17 @@ the effect of approximations on its flows (figure 3c). The constants below were 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearsight.common.result_cache.result_cache import ResultCache
 from nearsight.experiments.framework.numbers import zipf
+
+K = TypeVar("K")
 
 PACKETS = 100
 APPLICATIONS = 200
@@ -111,12 +115,22 @@ def flows(
     return Traffic(packets, applications)
 
 
+def play(cache: ResultCache[K, int], lookups: Iterable[tuple[K, int]]) -> int:
+    """Look up keys, each with its correct class; return the number of wrong answers."""
+    wrong = 0
+    for key, truth in lookups:
+        entry = cache.find(key, 0.0)
+        if entry is None:
+            cache.learn(key, truth, 0.0)
+        else:
+            wrong += entry.value != truth
+    return wrong
+
+
 def _applications(
     count: int, rng: np.random.Generator, phases: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.int64]:
-    lengths = [
-        count * (place + 1) // len(phases) - count * place // len(phases) for place in range(len(phases))
-    ]
+    lengths = np.diff(np.arange(len(phases) + 1) * count // len(phases))
     return np.concatenate(
         [rng.choice(APPLICATIONS, length, p=p) for length, p in zip(lengths, phases, strict=True)]
     )

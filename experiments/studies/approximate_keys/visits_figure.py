@@ -182,9 +182,7 @@ class Figure(Experiment):
                 "unanswered": one["failed"],
                 "photos": one["requests"],
             }
-            for views, found in summary["views"].items()
-            for tiers, where in PLAYED
-            for count, one in found[tiers][where].items()
+            for views, tiers, where, count, one in numbers.leaves(summary["views"], 4)
         )
 
     def draw(self, results: Results) -> drawing.Picture:

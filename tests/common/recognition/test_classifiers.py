@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import ConfigurationError, MissingDependency
-from nearsight.common.recognition.classifiers.classifier import Candidate, Classifier, VotingRule
+from nearsight.common.recognition.classifiers.classifier import MAX_DISTANCE_BITS, Candidate, Classifier
 from nearsight.common.recognition.classifiers.faiss_backends import choose_key_bits, key_length, permute_bits
 from nearsight.common.recognition.classifiers.registry import (
     EXACT_UP_TO_DESCRIPTORS,
@@ -17,6 +17,7 @@ from nearsight.common.recognition.classifiers.registry import (
     build_classifier,
 )
 from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
 from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.objects import random_features, random_model
 
@@ -59,7 +60,7 @@ class TestEveryBackend:
             assert [one.votes for one in candidates] == sorted((o.votes for o in candidates), reverse=True)
 
     def test_correspondences_point_into_the_query_and_the_view(self, backend: str) -> None:
-        classifier = build_classifier(backend, exhibit_models(OBJECTS), VotingRule(early_stop=False))
+        classifier = build_classifier(backend, exhibit_models(OBJECTS), RecognitionSettings(early_stop=False))
         query = photo_features(1)
         for one in match(classifier, query):
             view = exhibit_model(int(one.object_id.removeprefix("exhibit-"))).views[one.view]
@@ -70,12 +71,12 @@ class TestEveryBackend:
             distance = np.bitwise_count(
                 query.descriptors[one.query_indices] ^ view.descriptors[one.view_indices]
             )
-            assert distance.sum(axis=1).max() <= VotingRule().max_distance_bits
+            assert distance.sum(axis=1).max() <= MAX_DISTANCE_BITS
 
     def test_most_correspondences_are_those_of_exact_search(self, backend: str) -> None:
-        rule = VotingRule(early_stop=False)
-        exact = match(build_classifier("exact", exhibit_models(OBJECTS), rule), photo_features(2))[0]
-        found = match(build_classifier(backend, exhibit_models(OBJECTS), rule), photo_features(2))[0]
+        settings = RecognitionSettings(early_stop=False)
+        exact = match(build_classifier("exact", exhibit_models(OBJECTS), settings), photo_features(2))[0]
+        found = match(build_classifier(backend, exhibit_models(OBJECTS), settings), photo_features(2))[0]
         pairs = set(zip(exact.query_indices.tolist(), exact.view_indices.tolist(), strict=True))
         same = pairs & set(zip(found.query_indices.tolist(), found.view_indices.tolist(), strict=True))
         least = 0.4 if backend == "smallhash" else 0.6  # finds fewer, to save memory
@@ -87,7 +88,7 @@ class TestEveryBackend:
         assert match(classifier, photo_features(0)) == ()
 
     def test_a_single_object_is_distinguished_from_noise(self, backend: str) -> None:
-        classifier = build_classifier(backend, exhibit_models(1), VotingRule(early_stop=False))
+        classifier = build_classifier(backend, exhibit_models(1), RecognitionSettings(early_stop=False))
         relevant = match(classifier, photo_features(0))[0].votes
         noise = sum(one.votes for one in match(classifier, random_features(7, 500)))
         assert relevant >= 20
@@ -148,9 +149,9 @@ class Counting(Classifier):
 
     name = "counting"
 
-    def __init__(self, models: list[ObjectModel], rule: VotingRule) -> None:
-        super().__init__(models, rule)
-        self._inner = build_classifier("exact", models, rule)
+    def __init__(self, models: list[ObjectModel], settings: RecognitionSettings) -> None:
+        super().__init__(models, settings)
+        self._inner = build_classifier("exact", models, settings)
         self.looked_up = 0
 
     def _neighbours(self, descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +161,10 @@ class Counting(Classifier):
 
 def test_the_early_stop_uses_fewer_descriptors_and_changes_no_clear_answer() -> None:
     models = exhibit_models(OBJECTS)
-    early, full = Counting(models, VotingRule()), Counting(models, VotingRule(early_stop=False))
+    early, full = (
+        Counting(models, RecognitionSettings()),
+        Counting(models, RecognitionSettings(early_stop=False)),
+    )
     for seed in range(OBJECTS):
         query = photo_features(seed)
         assert match(early, query)[0].object_id == match(full, query)[0].object_id == f"exhibit-{seed}"
@@ -169,14 +173,14 @@ def test_the_early_stop_uses_fewer_descriptors_and_changes_no_clear_answer() -> 
 
 
 def test_without_a_clear_leader_every_descriptor_votes() -> None:
-    classifier = Counting(exhibit_models(OBJECTS), VotingRule())
+    classifier = Counting(exhibit_models(OBJECTS), RecognitionSettings())
     query = photo_features(OBJECTS + 5)
     match(classifier, query)
     assert classifier.looked_up == len(query)
 
 
 def test_further_rounds_continue_until_all_descriptors_have_voted() -> None:
-    classifier = Counting(exhibit_models(OBJECTS), VotingRule())
+    classifier = Counting(exhibit_models(OBJECTS), RecognitionSettings())
     rounds = classifier.rounds(photo_features(0))
     first = next(rounds)
     looked_up_first = classifier.looked_up
@@ -187,7 +191,7 @@ def test_further_rounds_continue_until_all_descriptors_have_voted() -> None:
 
 
 def test_only_the_strongest_descriptors_vote() -> None:
-    classifier = Counting(exhibit_models(2), VotingRule(voting_features=120, early_stop=False))
+    classifier = Counting(exhibit_models(2), RecognitionSettings(voting_features=120, early_stop=False))
     match(classifier, photo_features(0))
     assert classifier.looked_up == 120
 

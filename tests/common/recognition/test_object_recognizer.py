@@ -92,9 +92,7 @@ def _shuffled(features: Features) -> Features:
     """The same features with a bit flipped in every second one, so that ties are decided both ways."""
     descriptors = features.descriptors.copy()
     descriptors[::2, 0] ^= 1
-    return Features(
-        features.keypoints, descriptors, features.strengths, features.image_size, features.source_size
-    )
+    return replace(features, descriptors=descriptors)
 
 
 def test_several_threads_get_the_answers_of_one(recognizer: ObjectRecognizer) -> None:

@@ -86,7 +86,7 @@ def test_only_stale_results_are_invalidated() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 10)
     for key, value in (("a", 1), ("b", 2), ("c", 1)):
         ask(cache, key, value)
-    assert cache.invalidate(lambda _, value: value == 1) == 2
+    assert cache.invalidate(lambda value: value == 1) == 2
     assert [cache.find(key, 0.0) is None for key in "abc"] == [True, False, True]
 
 

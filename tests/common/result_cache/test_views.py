@@ -31,7 +31,7 @@ class Visitor:
 
 
 def visitor(client: str = "") -> Visitor:
-    return Visitor(ViewCache(AutoRefresh(1.5), 100, keys=8), client)
+    return Visitor(ViewCache(AutoRefresh(1.5), 100), client)
 
 
 def test_the_first_view_of_an_object_is_verified_five_times_and_the_next_one_once() -> None:

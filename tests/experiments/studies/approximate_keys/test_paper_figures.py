@@ -1,4 +1,4 @@
-"""The paper's values of prefix(5) contradict each other, as approximate-traffic states."""
+"""The paper's values of prefix(5) contradict each other, as approximate-traffic states; its ranks of keys."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import linprog
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.model import key_rates, uncorrected_error
-from nearsight.experiments.studies.approximate_keys.traffic_figures import PAPER_4
+from nearsight.common.result_cache.model import predict, uncorrected_error
+from nearsight.experiments.studies.approximate_keys.traffic_figures import PAPER_4, ranked
 
 PAPER = PAPER_4["prefix(5)"]
 
@@ -31,7 +31,7 @@ def rates(p: np.ndarray, beta: float) -> tuple[float, float]:
     """Share of verified lookups and share of wrong answers."""
     if np.isinf(beta):
         return 0.0, uncorrected_error(p)
-    found = key_rates(p, AutoRefresh(beta))
+    found = predict([1.0], [p], np.ones(1), AutoRefresh(beta))
     return found.inferences, found.errors
 
 
@@ -63,3 +63,8 @@ def test_figure_5_and_no_refresh_are_consistent(by_beta: Mapping[float, np.ndarr
 def test_figures_4_and_5_together_contradict_the_equations(by_beta: Mapping[float, np.ndarray]) -> None:
     assert least_largest_deviation(by_beta, *PAPER) > 0.025
     assert least_largest_deviation(by_beta, 1.3, 1.5, np.inf) > 0.025
+
+
+def test_equally_popular_keys_are_ranked_in_order_of_appearance_whatever_their_hashes() -> None:
+    ranks = [ranked(keys).tolist() for keys in ([b"a", b"b", b"c", b"c"], [b"z", b"b", b"a", b"a"])]
+    assert ranks == [[1, 2, 0, 0]] * 2
