@@ -21,7 +21,7 @@ from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.effects import Stage
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RequestEngine
-from nearsight.device.forks import check_process
+from nearsight.device.forks import used_after_fork
 from nearsight.device.image_sources import AnyImage, snapshot
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognition import Recognition, RequestHandle
@@ -242,7 +242,8 @@ class BaseRecognizer:
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        check_process(self._process, type(self).__name__)
+        if os.getpid() != self._process:
+            raise used_after_fork(type(self).__name__)
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
-from nearsight.device.forks import check_process
+from nearsight.device.forks import used_after_fork
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
 from nearsight.device.model_providers import ModelProviders
@@ -204,7 +205,8 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        check_process(self._process, type(self).__name__)
+        if os.getpid() != self._process:
+            raise used_after_fork(type(self).__name__)
         allowed_s = self._allowed_s(timeout_s)
         share = self.settings.tier_share
         return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
@@ -261,7 +263,8 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        check_process(self._process, type(self).__name__)
+        if os.getpid() != self._process:
+            raise used_after_fork(type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
                 "this device does not share with devices nearby, so it has no store",

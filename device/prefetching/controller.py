@@ -355,16 +355,18 @@ class PrefetchController:
         """Minimise equation 4.1, if its inputs have changed."""
         if not self._current:
             return
-        predicted = self._forecasts.get(self._current)
-        # Objects without a model are excluded, as they would only take the place of others.
-        following = (predicted.following if predicted else NextObjects.nothing()).without(self._absent)
-        miss_ms, stays, correction = self._profiler.miss_ms, self._profiler.stays, self._profiler.correction
-        facts = PrefetchFacts(following, miss_ms, self._current, stays, correction)
+        predicted, profiler = self._forecasts.get(self._current), self._profiler
+        following = predicted.following if predicted else NextObjects.nothing()
+        if self._absent:  # objects without a model would only take the place of others
+            following = following.without(self._absent)
+        facts = PrefetchFacts(
+            following, profiler.miss_ms, self._current, profiler.stays, profiler.correction
+        )
         if self._inputs is not None and self._inputs.is_close_to(facts):
             return
         self._inputs = facts
         self._k_max = self._most_objects()
-        self._decision = PrefetchOptimizer(self._profiler.curves(self._k_max)).decide(facts, self._k_max)
+        self._decision = PrefetchOptimizer(profiler.curves(self._k_max)).decide(facts, self._k_max)
         self._decided_s = self._clock.monotonic()
         self._log.debug("decision", why=self._decision.why)
         self._fetcher.want([name for name in self._decision.object_ids if name not in self._held])

@@ -64,6 +64,8 @@ class DeviceProfiler:
         Ratio of measured times of extraction and lookup to those of the profile.
     stays : float
         Probability that the next photo shows the same object.
+    miss_ms : float
+        L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms].
     """
 
     def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
@@ -74,17 +76,12 @@ class DeviceProfiler:
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
         self.correction, self.stays = self._correction.factor, self._stays.mean
+        self.miss_ms = miss_latency.median_ms
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
 
     @property
-    def miss_ms(self) -> float:
-        """L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms]."""
-        with self._lock:
-            return self._miss_latency.median_ms
-
-    @property
     def miss_why(self) -> str:
-        """The same with its samples, as a text for people."""
+        """L_miss with its samples, as a text for people."""
         with self._lock:
             return self._miss_latency.why
 
@@ -104,6 +101,7 @@ class DeviceProfiler:
             self._miss_latency.observe(
                 max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable, reports=reports
             )
+            self.miss_ms = self._miss_latency.median_ms
 
     def observe_edge(self, now: EdgeTimes) -> None:
         """Record the current time of a photo at the edge, from its answer to a report."""
@@ -112,6 +110,7 @@ class DeviceProfiler:
             transfer_ms = self._transfer.expected_ms
             if transfer_ms is not None:
                 self._miss_latency.refreshed(transfer_ms + now.answer_ms)
+                self.miss_ms = self._miss_latency.median_ms
 
     def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
         """Record the time of decoding, extraction and lookup among k objects."""
