@@ -27,11 +27,10 @@ from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
-from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
+from nearsight.device.engine import RecognizerObserver, RequestEngine
 from nearsight.device.forks import used_after_fork
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
-from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
@@ -144,23 +143,19 @@ class Recognizer(BaseRecognizer):
         self._next_tiers = NextTiers(used, rules, COMPUTING_MS, recognition.query_features)
         with ExitStack() as undo:
             if self._has_cache():
-                providers = ModelProviders(
-                    catalogue, self.device_id, tuple(used), connect, self.settings, clock
+                self._local = LocalRecognition(
+                    catalogue, self.device_id, tuple(used), connect, self._next_tiers, self.settings, clock
                 )
-                undo.callback(providers.close)
-                self._local = LocalRecognition(catalogue, self._next_tiers, providers, self.settings, clock)
                 undo.callback(self._local.close)
             context = QueryContext(self.settings.upload, clock, recognition if self._local else None)
             self._tiers: dict[str, RemoteTier] = {}
             for name in used:
                 tier = self._tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tier.close)
-            tiers: dict[str, Tier] = {**self._tiers}
-            stages = self._local.stages if self._local else ()
             engine = RequestEngine(
-                tiers,
+                self._tiers,
                 partial(DeviceQuery, context=context),
-                stages,
+                self._local.stages if self._local else (),
                 self.settings,
                 clock,
                 self._next_tiers,
