@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
@@ -123,26 +122,12 @@ class BaseRecognizer:
         TypeError, ValueError, RuntimeError
             As `recognize`.
         """
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
-
-        def settle(value: Outcome) -> None:
-            if not outcome.done():
-                outcome.set_result(value)
-
-        def deliver(value: Outcome) -> None:
-            with suppress(RuntimeError):  # the loop was closed, so no task awaits
-                loop.call_soon_threadsafe(settle, value)
-
-        handle = self._submit(image, deliver, timeout_s)
+        handle = self._submit(image, None, timeout_s)
         try:
-            value = await outcome
+            return await asyncio.wrap_future(handle.outcome)
         except asyncio.CancelledError:
             handle.cancel()
             raise
-        if isinstance(value, NearsightError):
-            raise value
-        return value
 
     def recognize_blocking(
         self, image: AnyImage | Features, *, timeout_s: float | None = None
