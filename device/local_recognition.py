@@ -10,6 +10,7 @@ from random import Random
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import NETWORK, OBJECT, Answer, Lesson
@@ -18,16 +19,24 @@ from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.common.rpc.client import Channel
 from nearsight.device.cooperation.cooperation import Cooperation
-from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources, PrefetchState
+from nearsight.device.prefetching.controller import (
+    Note,
+    PrefetchController,
+    PrefetchSources,
+    PrefetchState,
+)
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
-from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
+from nearsight.device.prefetching.snapshots import Contents, LocalSnapshot, Snapshots
 from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient, TierCatalogues
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 
 EDGE = "edge"
+
+SecondLook = Callable[[Contents, Features], RecognizedObject | None]
+"""Second lookup of features that no model matched."""
 
 
 class DeviceObjectCache:
@@ -35,29 +44,37 @@ class DeviceObjectCache:
 
     Parameters
     ----------
-    cache : LocalCache
-        Objects that the device recognises itself.
+    snapshots : Snapshots
+        Models with which the device recognises objects itself.
     profiler : DeviceProfiler
         Receives the times of lookups and answers.
     prefetcher : PrefetchController
         Receives each recognised object and its source.
     clock : Clock
         Measures lookups.
+    second_look : callable, optional
+        Second lookup of photos that the snapshot does not recognise, with the snapshot's contents.
     """
 
     grain = OBJECT
 
     def __init__(
-        self, cache: LocalCache, profiler: DeviceProfiler, prefetcher: PrefetchController, clock: Clock
+        self,
+        snapshots: Snapshots,
+        profiler: DeviceProfiler,
+        prefetcher: PrefetchController,
+        clock: Clock,
+        second_look: SecondLook | None = None,
     ) -> None:
-        self._cache = cache
+        self._snapshots = snapshots
         self._profiler = profiler
         self._prefetcher = prefetcher
         self._clock = clock
+        self._second_look = second_look
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
         """The number that the snapshot expects; None if it is empty. The query stores the snapshot."""
-        snapshot = query.snapshot = self._cache.snapshot
+        snapshot = query.snapshot = self._snapshots.current
         if not snapshot.recognizer.models:
             return None
         query.began_s = self._clock.monotonic()
@@ -68,14 +85,15 @@ class DeviceObjectCache:
         snapshot = query.snapshot
         if snapshot is None:
             return None
-        query.lookup_features = query.features(snapshot.query_features)
-        found = self._cache.lookup(snapshot, query.lookup_features)
-        if query.has_image:
-            spent_ms = (self._clock.monotonic() - query.began_s) * 1e3
-            k = len(snapshot.recognizer.models)
-            self._profiler.observe_lookup(k, snapshot.query_features, spent_ms)
+        features = query.lookup_features = query.features(snapshot.query_features)
+        found = snapshot.recognizer.recognize(features).found
+        if found is None and self._second_look is not None:
+            found = self._second_look(snapshot.contents, features)
+        spent_ms = (self._clock.monotonic() - query.began_s) * 1e3 if query.has_image else None
+        k, hit = len(snapshot.recognizer.models), found is not None
+        self._profiler.observe_lookup(k, snapshot.query_features, spent_ms, hit=hit)
         if found is not None:
-            self._prefetcher.note(found, query.lookup_features)
+            self._prefetcher.note(Note(found, features))
         return found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -84,7 +102,7 @@ class DeviceObjectCache:
             return  # a class of a network has no model to prefetch
         found = answer.found
         if lesson is None and found is not None:
-            self._prefetcher.note(found, None)
+            self._prefetcher.note(Note(found))
         if lesson is None or not lesson.complete:
             return
         looked_for = query.snapshot.recognizer.models if query.snapshot is not None else ()
@@ -94,8 +112,7 @@ class DeviceObjectCache:
         transfer_ms = tier_ms - hop.queue_ms - hop.compute_ms if lesson.tier == EDGE else None
         self._profiler.observe_answer(lesson.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None:
-            by_edge = lesson.tier == EDGE
-            self._prefetcher.note(found, query.lookup_features, query.prediction, seen_by_edge=by_edge)
+            self._prefetcher.note(Note(found, query.lookup_features, query.prediction, lesson.tier == EDGE))
 
 
 class LocalRecognition:
@@ -172,11 +189,13 @@ class LocalRecognition:
             empty = LocalSnapshot(
                 ObjectRecognizer.build((), prefetch.recognition), profile.feature_counts[-1]
             )
-            cache = LocalCache(empty, second_look)
+            snapshots = Snapshots(empty, prefetch.snapshots, prefetch.recognition, clock)
             profiler = DeviceProfiler(profile, AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window))
-            self._prefetcher = PrefetchController(catalogue, cache, profiler, held, sources, prefetch, clock)
+            self._prefetcher = PrefetchController(
+                catalogue, snapshots, profiler, held, sources, prefetch, clock
+            )
             opened.callback(self._prefetcher.close)
-            stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
+            stage = DeviceObjectCache(snapshots, profiler, self._prefetcher, clock, second_look)
             self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
             """Stages for the request flow, in their order."""
             if settings.result_cache.enabled:

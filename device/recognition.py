@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from nearsight.common.background.futures import pending
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Attempt
@@ -91,8 +90,9 @@ class RequestHandle:
     def __init__(self, trace_id: str, cancel: Callable[[], bool]) -> None:
         self.trace_id = trace_id
         self._cancel = cancel
-        self.outcome: Future[Recognition] = pending()
-        """The outcome as a future."""
+        self.outcome: Future[Recognition] = Future()
+        """The outcome as a future, which cannot be cancelled."""
+        self.outcome.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
         """End the request now. Its callback gets a `Cancelled` error.

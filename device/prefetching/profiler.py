@@ -31,7 +31,6 @@ from dataclasses import dataclass
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import LookupCorrection, RollingMean
-from nearsight.device.prefetching.decision import ExtractionCurves
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.prefetching.predictions import EdgeTimes
 
@@ -66,6 +65,8 @@ class DeviceProfiler:
         Probability that the next photo shows the same object.
     miss_ms : float
         L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms].
+    lookups, hits : int
+        Number of photos that were looked up, and of hits among them.
     """
 
     def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
@@ -77,6 +78,7 @@ class DeviceProfiler:
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
         self.correction, self.stays = self._correction.factor, self._stays.mean
         self.miss_ms = miss_latency.median_ms
+        self.lookups = self.hits = 0
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
 
     @property
@@ -112,15 +114,19 @@ class DeviceProfiler:
                 self._miss_latency.refreshed(transfer_ms + now.answer_ms)
                 self.miss_ms = self._miss_latency.median_ms
 
-    def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
-        """Record the time of decoding, extraction and lookup among k objects."""
+    def observe_lookup(self, k: int, query_features: int, spent_ms: float | None, *, hit: bool) -> None:
+        """Record a lookup among k objects, and the time of decoding, extraction and lookup.
+
+        The time is None if the features were extracted elsewhere.
+        """
         curves = self._plain.get(query_features)
-        if curves is None:
-            return
-        predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
         with self._lock:
-            self._correction.observe(spent_ms, predicted_ms)
-            self.correction = self._correction.factor
+            self.lookups += 1
+            self.hits += hit
+            if spent_ms is not None and curves is not None:
+                predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
+                self._correction.observe(spent_ms, predicted_ms)
+                self.correction = self._correction.factor
 
     def observe_step(self, *, same_object: bool) -> None:
         """Record that a photo was recognised, of the same object as before or of another one."""
@@ -133,10 +139,6 @@ class DeviceProfiler:
         with self._lock:
             self._correction.relax()
             self.correction = self._correction.factor
-
-    def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
-        """f_D(k) and recall_D(k) for every number of features, with the current correction."""
-        return self.profile.curves(k_max, self.correction)
 
 
 @dataclass(slots=True)
