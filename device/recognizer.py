@@ -169,7 +169,7 @@ class Recognizer(BaseRecognizer):
                 "answers are not reused, because this device does not track the catalogue",
                 advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
             )
-        nearby = self._local.cooperation if self._local else None
+        self._nearby = nearby = self._local.cooperation if self._local else None
         self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
 
     def infer(
@@ -239,13 +239,11 @@ class Recognizer(BaseRecognizer):
     @property
     def cooperation_state(self) -> CooperationState | None:
         """State of the cooperation with devices nearby; None if it is disabled."""
-        cooperation = self._local.cooperation if self._local else None
-        return cooperation.state if cooperation is not None else None
+        return self._nearby.state if self._nearby else None
 
     def peers(self) -> PeersReport | None:
         """The devices nearby and their content; None if cooperation is disabled."""
-        cooperation = self._local.cooperation if self._local else None
-        return cooperation.report() if cooperation is not None else None
+        return self._nearby.report() if self._nearby else None
 
     @property
     def store(self) -> PeerStore:
