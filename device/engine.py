@@ -154,13 +154,13 @@ class RequestEngine:
         handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
         request = _Request(number, flow, deliver, handle, one_look, source)
         with self._lock:
-            refusal = self._refusal()
-            if refusal is None:
+            refused = self._closed or len(self._pending) >= self._settings.max_pending
+            if not refused:
                 self._pending[number] = request
                 self._deadlines.submit(partial(self._expire, number), after_s=deadline_s - now_s)
                 self._pool.submit(self._work, request)
-        if refusal is not None:
-            self._end(request, refusal)
+        if refused:
+            self._end(request, self._refusal())
         return handle
 
     def close(self) -> None:
@@ -178,15 +178,13 @@ class RequestEngine:
         with suppress(RuntimeError):  # closed by an observer in the thread that would be joined
             self._deadlines.stop(_STOP_S)
 
-    def _refusal(self) -> NearsightError | None:
+    def _refusal(self) -> NearsightError:
         if self._closed:
             return Cancelled("the recognizer is closed", advice="create a new Recognizer")
-        if len(self._pending) >= self._settings.max_pending:
-            return Overloaded(
-                f"{len(self._pending)} requests are in flight already",
-                advice="wait for answers, or raise max_pending",
-            )
-        return None
+        return Overloaded(
+            f"{self._settings.max_pending} requests are in flight already",
+            advice="wait for answers, or raise max_pending",
+        )
 
     def _cancel(self, number: int) -> bool:
         request = self._pending.get(number)
@@ -243,15 +241,15 @@ class RequestEngine:
             effect = event(now_s)
             outcome: Outcome | None = None
             if isinstance(effect, Finish):
-                ended = effect.outcome
+                ended, handle = effect.outcome, request.handle
+                self._pending.pop(request.number, None)
                 if isinstance(ended, NearsightError):
                     outcome = ended.with_traceback(None)  # its frames refer to the photo
+                    handle.outcome.set_exception(outcome)
                 else:
                     reused = request.query.reused if request.query is not None else 0.0
-                    trace_id = request.handle.trace_id
-                    outcome = recognition_of(request.flow, ended, now_s, trace_id, reused)
-                self._pending.pop(request.number, None)
-                request.handle.settle(outcome)
+                    outcome = recognition_of(request.flow, ended, now_s, handle.trace_id, reused)
+                    handle.outcome.set_result(outcome)
                 if request.deliver is not None:
                     request.deliver(outcome)
         if isinstance(effect, Finish) and outcome is not None:

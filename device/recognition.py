@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Attempt
 from nearsight.common.request.flow import RequestFlow
@@ -91,7 +90,7 @@ class RequestHandle:
         self.trace_id = trace_id
         self._cancel = cancel
         self.outcome: Future[Recognition] = Future()
-        """The outcome as a future, which cannot be cancelled."""
+        """The outcome as a future, which cannot be cancelled; completed by the engine."""
         self.outcome.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
@@ -124,13 +123,6 @@ class RequestHandle:
             If ``timeout`` passed first; the request continues.
         """
         return self.outcome.result(timeout)
-
-    def settle(self, outcome: Recognition | NearsightError) -> None:
-        """Set the outcome. Called once, by the engine."""
-        if isinstance(outcome, Recognition):
-            self.outcome.set_result(outcome)
-        else:
-            self.outcome.set_exception(outcome)
 
 
 def recognition_of(
