@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +17,6 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultCacheState
@@ -27,14 +25,14 @@ from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
-from nearsight.device.engine import RecognizerObserver, RequestEngine
+from nearsight.device.engine import RecognizerObserver
 from nearsight.device.forks import used_after_fork
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
-from nearsight.device.query import DeviceQuery, QueryContext
+from nearsight.device.query import QueryContext
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
 
@@ -152,18 +150,9 @@ class Recognizer(BaseRecognizer):
             for name in used:
                 tier = self._tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tier.close)
-            engine = RequestEngine(
-                self._tiers,
-                partial(DeviceQuery, context=context),
-                self._local.stages if self._local else (),
-                self.settings,
-                clock,
-                self._next_tiers,
-                observer,
-            )
+            stages = self._local.stages if self._local else ()
+            super().__init__(self._tiers, context, stages, self.settings, self._next_tiers, observer)
             undo.pop_all()
-        limits = ImageLimits(self.settings.upload.max_bytes, self.settings.upload.max_pixels)
-        super().__init__(engine, self.settings, limits, clock)
         if self._local is None and self.settings.result_cache.enabled:
             get_logger("device").warning(
                 "answers are not reused, because this device does not track the catalogue",
