@@ -1,29 +1,28 @@
 """The interface of every recognizer: three ways to request a recognition, live streams, and a clean end.
 
-A subclass composes the engine that answers: a cache and tiers (`Recognizer`), or a whole catalogue in this
-process (`LocalRecognizer`). See ``docs/sdk.md`` for outcomes, threads and deadlines.
+A subclass chooses what answers: a cache and tiers (`Recognizer`), or a whole catalogue in this process
+(`LocalRecognizer`). See ``docs/sdk.md`` for outcomes, threads and deadlines.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.effects import Stage
+from nearsight.common.request.next_tiers import NextTiers
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
-from nearsight.device.engine import Outcome, RequestEngine
-from nearsight.device.forks import check_process
+from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
+from nearsight.device.forks import used_after_fork
 from nearsight.device.image_sources import AnyImage, snapshot
-from nearsight.device.query import DeviceQuery
+from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RequestSettings
 from nearsight.device.video.live_view import StreamSettings
@@ -38,36 +37,37 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class BaseRecognizer:
-    """Requests recognitions from an engine. Safe to use from several threads.
+    """Requests recognitions from stages of this device and from tiers. Safe to use from several threads.
 
     Every request ends with exactly one outcome before its deadline: a `Recognition` (which may be "unknown")
     or a `NearsightError`. Close the recognizer, or use it in a ``with`` block.
 
     Parameters
     ----------
-    engine : RequestEngine
-        Owned: closed with the recognizer.
+    tiers, stages, next_tiers, observer
+        As for `RequestEngine`.
+    context : QueryContext
+        Shared state of all photos. Its clock must run in real time.
     settings : RequestSettings
         Deadlines, limits.
-    limits : ImageLimits
-        Limits of the frames of streams.
-    clock : Clock
-        Must run in real time.
     """
 
     def __init__(
         self,
-        engine: RequestEngine,
+        tiers: Mapping[str, Tier],
+        context: QueryContext,
+        stages: Sequence[Stage[DeviceQuery]],
         settings: RequestSettings,
-        limits: ImageLimits,
-        clock: Clock,
+        next_tiers: NextTiers,
+        observer: RecognizerObserver | None,
     ) -> None:
-        self._engine = engine
+        upload, self._clock = context.upload, context.clock
+        query = partial(DeviceQuery, context=context)
+        self._engine = RequestEngine(tiers, query, stages, settings, context.clock, next_tiers, observer)
         self._callbacks = CallbackThread()
         self._process = os.getpid()
         self._settings = settings
-        self._limits = limits
-        self._clock = clock
+        self._limits = ImageLimits(upload.max_bytes, upload.max_pixels)
         self._streams: WeakSet[LiveStream] = WeakSet()
 
     def recognize(
@@ -123,26 +123,12 @@ class BaseRecognizer:
         TypeError, ValueError, RuntimeError
             As `recognize`.
         """
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
-
-        def settle(value: Outcome) -> None:
-            if not outcome.done():
-                outcome.set_result(value)
-
-        def deliver(value: Outcome) -> None:
-            with suppress(RuntimeError):  # the loop was closed, so no task awaits
-                loop.call_soon_threadsafe(settle, value)
-
-        handle = self._submit(image, deliver, timeout_s)
+        handle = self._submit(image, None, timeout_s)
         try:
-            value = await outcome
+            return await asyncio.wrap_future(handle.outcome)
         except asyncio.CancelledError:
             handle.cancel()
             raise
-        if isinstance(value, NearsightError):
-            raise value
-        return value
 
     def recognize_blocking(
         self, image: AnyImage | Features, *, timeout_s: float | None = None
@@ -242,7 +228,8 @@ class BaseRecognizer:
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        check_process(self._process, type(self).__name__)
+        if os.getpid() != self._process:
+            raise used_after_fork(type(self).__name__)
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 

@@ -15,7 +15,6 @@ from nearsight.common.operation.status import HealthService, format_bytes
 from nearsight.common.request.next_tiers import BreakerState
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
-from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
 from nearsight.device.peers.report import PeerReportsService, PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
@@ -88,7 +87,7 @@ class DeviceDaemon:
 
     def details(self) -> Sequence[tuple[str, str]]:
         """Facts for people, in display order."""
-        endpoints = self._recognizer.endpoints
+        endpoints, nearby = self._recognizer.endpoints, self._recognizer.cooperation_state
         tiers = [
             (tier, f"{endpoints[tier]} ({_STATES[state]})")
             for tier, state in self._recognizer.breaker_states().items()
@@ -100,7 +99,7 @@ class DeviceDaemon:
             ("requests in flight", str(self._recognizer.pending)),
             *_prefetch_details(self._recognizer.prefetch_state),
             *([("why empty", empty)] if (empty := self._recognizer.why_empty()) else []),
-            *_cooperation_details(self._recognizer.cooperation_state),
+            *([("devices nearby", "sharing is off")] if nearby is None else nearby.facts()),
         ]
 
     def _peer_reports(self) -> Sequence[Service]:
@@ -119,10 +118,6 @@ class DeviceDaemon:
     def _explanations(self) -> Sequence[Explanation]:
         explanation = self._recognizer.explain()
         return () if explanation is None else (explanation,)
-
-
-def _cooperation_details(state: CooperationState | None) -> list[tuple[str, str]]:
-    return [("devices nearby", "sharing is off")] if state is None else state.facts()
 
 
 def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:

@@ -2,12 +2,11 @@
 
 Every event of every request passes through `RequestEngine._apply` under one lock, so each request has one
 order of events and one outcome. The lock is held for microseconds. A small pool processes images, tiers
-answer through futures, callbacks run on a separate thread, and one timer thread checks the deadlines.
+answer through futures, callbacks run on a separate thread, and a background worker ends expired requests.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
 import uuid
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, InternalError, NearsightError, Overloaded
 from nearsight.common.logging import get_logger
@@ -37,6 +37,7 @@ _log = get_logger("device.engine")
 
 DEVICE = "device"
 _LARGEST_RESERVE_S = 0.05
+_STOP_S = 5.0
 
 
 def reserve_s(timeout_s: float) -> float:
@@ -91,7 +92,7 @@ class RequestEngine:
     settings : RequestSettings
         Deadlines, limits, number of workers.
     clock : Clock
-        Must run in real time, because the timer thread sleeps by it.
+        Must run in real time, because the thread that waits for deadlines sleeps by it.
     next_tiers : NextTiers
         Chooses the tier and the form of each request.
     observer : RecognizerObserver, optional
@@ -118,13 +119,11 @@ class RequestEngine:
         self._cooling: set[str] = set()  # tiers that were logged as cooling down
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
-        self._deadlines: list[tuple[float, int]] = []
         self._closed = False
         self._lock = threading.Lock()
-        self._deadlines_changed = threading.Condition(self._lock)
         self._pool = ThreadPoolExecutor(settings.image_workers, thread_name_prefix="nearsight-images")
-        self._timer = threading.Thread(target=self._watch_deadlines, name="nearsight-deadlines", daemon=True)
-        self._timer.start()
+        self._deadlines = BackgroundWorker(clock, "nearsight-deadlines")
+        self._deadlines.start()
 
     @property
     def pending(self) -> int:
@@ -155,14 +154,13 @@ class RequestEngine:
         handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
         request = _Request(number, flow, deliver, handle, one_look, source)
         with self._lock:
-            refusal = self._refusal()
-            if refusal is None:
-                self._pending[request.number] = request
-                heapq.heappush(self._deadlines, (deadline_s, request.number))
-                self._deadlines_changed.notify()
+            refused = self._closed or len(self._pending) >= self._settings.max_pending
+            if not refused:
+                self._pending[number] = request
+                self._deadlines.submit(partial(self._expire, number), after_s=deadline_s - now_s)
                 self._pool.submit(self._work, request)
-        if refusal is not None:
-            self._end(request, refusal)
+        if refused:
+            self._end(request, self._refusal())
         return handle
 
     def close(self) -> None:
@@ -172,24 +170,21 @@ class RequestEngine:
                 return
             self._closed = True
             left = list(self._pending.values())
-            self._deadlines_changed.notify()
         for request in left:
             self._end(request, Cancelled("the recognizer was closed before the answer came"))
         self._pool.shutdown(wait=False, cancel_futures=True)
         for tier in self._tiers.values():
             tier.close()
-        if threading.current_thread() is not self._timer:
-            self._timer.join()
+        with suppress(RuntimeError):  # closed by an observer in the thread that would be joined
+            self._deadlines.stop(_STOP_S)
 
-    def _refusal(self) -> NearsightError | None:
+    def _refusal(self) -> NearsightError:
         if self._closed:
             return Cancelled("the recognizer is closed", advice="create a new Recognizer")
-        if len(self._pending) >= self._settings.max_pending:
-            return Overloaded(
-                f"{len(self._pending)} requests are in flight already",
-                advice="wait for answers, or raise max_pending",
-            )
-        return None
+        return Overloaded(
+            f"{self._settings.max_pending} requests are in flight already",
+            advice="wait for answers, or raise max_pending",
+        )
 
     def _cancel(self, number: int) -> bool:
         request = self._pending.get(number)
@@ -222,7 +217,8 @@ class RequestEngine:
             self._apply(request, partial(flow.not_made, error))
         except Exception as error:  # noqa: BLE001  after a bug, a request must still get an outcome
             _log.exception("working on an image failed", trace_id=request.handle.trace_id)
-            self._end(request, _internal(error))
+            kind, advice = type(error).__name__, "see the log, and report it"
+            self._end(request, InternalError(f"unexpected {kind} in the SDK", advice=advice))
 
     def _replied(self, request: _Request, attempt: int, outcome: Answer | NearsightError) -> None:
         flow = request.flow
@@ -245,15 +241,15 @@ class RequestEngine:
             effect = event(now_s)
             outcome: Outcome | None = None
             if isinstance(effect, Finish):
-                ended = effect.outcome
+                ended, handle = effect.outcome, request.handle
+                self._pending.pop(request.number, None)
                 if isinstance(ended, NearsightError):
                     outcome = ended.with_traceback(None)  # its frames refer to the photo
+                    handle.outcome.set_exception(outcome)
                 else:
                     reused = request.query.reused if request.query is not None else 0.0
-                    trace_id = request.handle.trace_id
-                    outcome = recognition_of(request.flow, ended, now_s, trace_id, reused)
-                self._pending.pop(request.number, None)
-                request.handle.settle(outcome)
+                    outcome = recognition_of(request.flow, ended, now_s, handle.trace_id, reused)
+                    handle.outcome.set_result(outcome)
                 if request.deliver is not None:
                     request.deliver(outcome)
         if isinstance(effect, Finish) and outcome is not None:
@@ -295,33 +291,8 @@ class RequestEngine:
         for tier in back:
             _log.info("a tier has recovered", tier=tier)
 
-    # Deadlines
-
-    def _watch_deadlines(self) -> None:
-        while (expired := self._next_expired()) is not None:
-            # No variable for a request: it would keep the last one alive until the next deadline.
-            while expired:
-                self._expire(expired.pop(0))
-
-    def _expire(self, request: _Request) -> None:
-        self._apply(request, request.flow.expired)
-        self._log_breakers(request.flow.last_error)
-
-    def _next_expired(self) -> list[_Request] | None:
-        """Wait for expired deadlines; None when closed."""
-        with self._lock:
-            while not self._closed:
-                now_s = self._clock.monotonic()
-                expired = []
-                while self._deadlines and self._deadlines[0][0] <= now_s:
-                    request = self._pending.get(heapq.heappop(self._deadlines)[1])
-                    if request is not None:
-                        expired.append(request)
-                if expired:
-                    return expired
-                self._deadlines_changed.wait(self._deadlines[0][0] - now_s if self._deadlines else None)
-        return None
-
-
-def _internal(error: BaseException) -> InternalError:
-    return InternalError(f"unexpected {type(error).__name__} in the SDK", advice="see the log, and report it")
+    def _expire(self, number: int) -> None:
+        request = self._pending.get(number)
+        if request is not None:
+            self._apply(request, request.flow.expired)
+            self._log_breakers(request.flow.last_error)

@@ -1,27 +1,19 @@
-"""Detects use after a fork, which copies objects without their threads."""
+"""Use after a fork, which copies objects without their threads, is an error."""
 
 from __future__ import annotations
 
-import os
 
+def used_after_fork(what: str) -> RuntimeError:
+    """The error for an object in a process that was forked from the one that made it.
 
-def check_process(made_in: int, what: str) -> None:
-    """Refuse to use an object in a forked process: its requests would wait for ever without its threads.
+    Without its threads, its requests would wait for ever.
 
     Parameters
     ----------
-    made_in : int
-        Id of the process that made the object (`os.getpid`).
     what : str
         Name of the object in the message.
-
-    Raises
-    ------
-    RuntimeError
-        In another process.
     """
-    if os.getpid() != made_in:
-        raise RuntimeError(
-            f"this {what} was made before the process forked, and its threads do not run in this process: "
-            "make one in each process, after the fork"
-        )
+    return RuntimeError(
+        f"this {what} was made before the process forked, and its threads do not run in this process: "
+        "make one in each process, after the fork"
+    )

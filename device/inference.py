@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError
-from nearsight.common.inference.tensors import Blob, Tensor, tensors_from_proto, tensors_to_proto
+from nearsight.common.inference.tensors import Tensor, tensors_from_proto, tensors_to_proto
 from nearsight.common.rpc.call import message_of
-from nearsight.common.rpc.client import Hop, Reply
+from nearsight.common.rpc.client import Hop
+from nearsight.device.tiers import RemoteTier
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
 
 
@@ -42,15 +41,8 @@ class Inference:
         return next(iter(self.outputs.values()))
 
 
-class InferringTier(Protocol):
-    """A tier that executes networks."""
-
-    def infer(self, request: InferRequest, blobs: list[Blob], timeout_s: float) -> Future[Reply]:
-        """Execute the network of the catalogue."""
-
-
 def infer(
-    tiers: Mapping[str, InferringTier],
+    tiers: Mapping[str, RemoteTier],
     inputs: Tensor | Mapping[str, Tensor],
     *,
     exact: bool,
@@ -62,7 +54,7 @@ def infer(
 
     Parameters
     ----------
-    tiers : mapping of str to InferringTier
+    tiers : mapping of str to RemoteTier
         In the order in which they are called.
     inputs : ndarray or mapping of str to ndarray
         The only input, or inputs by name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from random import Random
@@ -9,22 +10,33 @@ from random import Random
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import NETWORK, OBJECT, Answer, Lesson
 from nearsight.common.request.effects import Stage
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.result_cache.stage import ResultStage
+from nearsight.common.rpc.client import Channel
 from nearsight.device.cooperation.cooperation import Cooperation
-from nearsight.device.model_providers import ModelProviders
-from nearsight.device.prefetching.controller import PrefetchController, PrefetchState
+from nearsight.device.prefetching.controller import (
+    Note,
+    PrefetchController,
+    PrefetchSources,
+    PrefetchState,
+)
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
+from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
-from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
+from nearsight.device.prefetching.snapshots import Contents, LocalSnapshot, Snapshots
+from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient, TierCatalogues
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 
 EDGE = "edge"
+
+SecondLook = Callable[[Contents, Features], RecognizedObject | None]
+"""Second lookup of features that no model matched."""
 
 
 class DeviceObjectCache:
@@ -32,29 +44,37 @@ class DeviceObjectCache:
 
     Parameters
     ----------
-    cache : LocalCache
-        Objects that the device recognises itself.
+    snapshots : Snapshots
+        Models with which the device recognises objects itself.
     profiler : DeviceProfiler
         Receives the times of lookups and answers.
     prefetcher : PrefetchController
         Receives each recognised object and its source.
     clock : Clock
         Measures lookups.
+    second_look : callable, optional
+        Second lookup of photos that the snapshot does not recognise, with the snapshot's contents.
     """
 
     grain = OBJECT
 
     def __init__(
-        self, cache: LocalCache, profiler: DeviceProfiler, prefetcher: PrefetchController, clock: Clock
+        self,
+        snapshots: Snapshots,
+        profiler: DeviceProfiler,
+        prefetcher: PrefetchController,
+        clock: Clock,
+        second_look: SecondLook | None = None,
     ) -> None:
-        self._cache = cache
+        self._snapshots = snapshots
         self._profiler = profiler
         self._prefetcher = prefetcher
         self._clock = clock
+        self._second_look = second_look
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
         """The number that the snapshot expects; None if it is empty. The query stores the snapshot."""
-        snapshot = query.snapshot = self._cache.snapshot
+        snapshot = query.snapshot = self._snapshots.current
         if not snapshot.recognizer.models:
             return None
         query.began_s = self._clock.monotonic()
@@ -65,14 +85,15 @@ class DeviceObjectCache:
         snapshot = query.snapshot
         if snapshot is None:
             return None
-        query.lookup_features = query.features(snapshot.query_features)
-        found = self._cache.lookup(snapshot, query.lookup_features)
-        if query.has_image:
-            spent_ms = (self._clock.monotonic() - query.began_s) * 1e3
-            k = len(snapshot.recognizer.models)
-            self._profiler.observe_lookup(k, snapshot.query_features, spent_ms)
+        features = query.lookup_features = query.features(snapshot.query_features)
+        found = snapshot.recognizer.recognize(features).found
+        if found is None and self._second_look is not None:
+            found = self._second_look(snapshot.contents, features)
+        spent_ms = (self._clock.monotonic() - query.began_s) * 1e3 if query.has_image else None
+        k, hit = len(snapshot.recognizer.models), found is not None
+        self._profiler.observe_lookup(k, snapshot.query_features, spent_ms, hit=hit)
         if found is not None:
-            self._prefetcher.note(found, query.lookup_features)
+            self._prefetcher.note(Note(found, features))
         return found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -81,7 +102,7 @@ class DeviceObjectCache:
             return  # a class of a network has no model to prefetch
         found = answer.found
         if lesson is None and found is not None:
-            self._prefetcher.note(found, None)
+            self._prefetcher.note(Note(found))
         if lesson is None or not lesson.complete:
             return
         looked_for = query.snapshot.recognizer.models if query.snapshot is not None else ()
@@ -91,21 +112,26 @@ class DeviceObjectCache:
         transfer_ms = tier_ms - hop.queue_ms - hop.compute_ms if lesson.tier == EDGE else None
         self._profiler.observe_answer(lesson.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None:
-            by_edge = lesson.tier == EDGE
-            self._prefetcher.note(found, query.lookup_features, query.prediction, seen_by_edge=by_edge)
+            self._prefetcher.note(Note(found, query.lookup_features, query.prediction, lesson.tier == EDGE))
 
 
 class LocalRecognition:
-    """The recognition cache of one device, and its prefetching.
+    """The recognition cache of one device, its prefetching, and its cooperation with devices nearby.
+
+    Models come from the edge, or from all tiers and devices nearby if they cooperate.
 
     Parameters
     ----------
     catalogue : str
         Catalogue of the objects.
+    device_id : str
+        Name that devices nearby see.
+    tiers : sequence of str
+        The nearest first.
+    connect : callable
+        Opens the channel to a tier.
     next_tiers : NextTiers
         For explanations.
-    providers : ModelProviders
-        Sources of models and predictions. Owned: started and closed with this object.
     settings : RecognizerSettings
         Settings of the SDK.
     clock : Clock
@@ -116,7 +142,7 @@ class LocalRecognition:
     NotFound, CorruptStore
         If the profile cannot be used.
     ConfigurationError, MissingDependency
-        If the classifier backend cannot be used.
+        If an address, a key or the classifier backend cannot be used.
     AddressInUse
         If the configured address for devices nearby is taken.
     """
@@ -124,51 +150,68 @@ class LocalRecognition:
     def __init__(
         self,
         catalogue: str,
+        device_id: str,
+        tiers: Sequence[str],
+        connect: Callable[[str], Channel],
         next_tiers: NextTiers,
-        providers: ModelProviders,
         settings: RecognizerSettings,
         clock: Clock,
     ) -> None:
-        prefetch = settings.prefetch
+        prefetch, peers = settings.prefetch, settings.peers
         profile = _profile(prefetch)
-        if prefetch.features:
-            profile = profile.only(prefetch.features)
-        empty = LocalSnapshot(ObjectRecognizer.build((), prefetch.recognition), profile.feature_counts[-1])
-        cooperation = providers.cooperation
-        adapter = cooperation.adapter if cooperation is not None else None
-        cache = LocalCache(empty, adapter.second_look if adapter is not None else None)
-        profiler = DeviceProfiler(profile, AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window))
         self._next_tiers = next_tiers
-        self._providers = providers
-        self._prefetcher = PrefetchController(
-            catalogue, cache, profiler, providers.held, providers.sources, prefetch, clock
-        )
-        stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
-        self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
-        """Stages for the request flow, in their order."""
+        self.cooperation: Cooperation | None = None
+        """Cooperation with devices nearby; None if it is disabled."""
         self.result: ResultStage | None = None
         """The result cache; None if it is disabled."""
-        if settings.result_cache.enabled:
-            self.result = ResultStage(
-                catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock, Random()
+        with ExitStack() as opened:
+            clients: list[CatalogueClient] = []
+            edge: EdgeClient | None = None
+            for name in tiers:
+                if name == EDGE:
+                    clients.append(edge := EdgeClient(connect(name), catalogue, clock))
+                elif peers.enabled:
+                    clients.append(CatalogueClient(connect(name), catalogue))
+                else:
+                    continue
+                opened.callback(clients[-1].close)
+            upstream = clients[0] if len(clients) == 1 else TierCatalogues(clients, clock)
+            held = HeldModels(prefetch.memory_bytes)
+            sources = PrefetchSources(upstream, upstream, edge)
+            second_look = None
+            if peers.enabled:
+                nearby = self.cooperation = Cooperation(
+                    catalogue, device_id, held, upstream, peers, prefetch.recognition, clock, Random()
+                )
+                opened.callback(nearby.close)
+                sources = PrefetchSources(nearby.models, upstream, edge, nearby.forecasts, nearby)
+                second_look = nearby.adapter.second_look if nearby.adapter is not None else None
+            empty = LocalSnapshot(
+                ObjectRecognizer.build((), prefetch.recognition), profile.feature_counts[-1]
             )
-            self.stages = (self.result, stage)
-            self._prefetcher.list_objects()
-        with ExitStack() as undo:
-            undo.callback(self.close)
-            if cooperation is not None:
-                cooperation.start()
-            undo.pop_all()
+            snapshots = Snapshots(empty, prefetch.snapshots, prefetch.recognition, clock)
+            profiler = DeviceProfiler(profile, AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window))
+            self._prefetcher = PrefetchController(
+                catalogue, snapshots, profiler, held, sources, prefetch, clock
+            )
+            opened.callback(self._prefetcher.close)
+            stage = DeviceObjectCache(snapshots, profiler, self._prefetcher, clock, second_look)
+            self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
+            """Stages for the request flow, in their order."""
+            if settings.result_cache.enabled:
+                self.result = ResultStage(
+                    catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock, Random()
+                )
+                self.stages = (self.result, stage)
+                self._prefetcher.list_objects()
+            if self.cooperation is not None:
+                self.cooperation.start()
+            self._opened = opened.pop_all()
 
     @property
     def state(self) -> PrefetchState:
         """State of the cache, for metrics."""
         return self._prefetcher.state
-
-    @property
-    def cooperation(self) -> Cooperation | None:
-        """Cooperation with devices nearby; None if it is disabled."""
-        return self._providers.cooperation
 
     def why_empty(self) -> str:
         """Reason why the cache holds no object, in one sentence; empty if it holds one."""
@@ -180,32 +223,30 @@ class LocalRecognition:
         if explanation is None:
             return None
         offload = tuple((f"offload to {tier}", why) for tier, why in self._next_tiers.why().items())
-        cooperation = self.cooperation
-        nearby = cooperation.state.facts() if cooperation is not None else ()
+        nearby = self.cooperation.state.facts() if self.cooperation is not None else ()
         result = (("result cache", self.result.state.why),) if self.result is not None else ()
         return replace(explanation, facts=(*explanation.facts, *result, *offload, *nearby))
 
     def close(self) -> None:
-        """Stop prefetching, and hand over entries to devices nearby."""
-        self._prefetcher.close()
-        self._providers.close()
+        """Stop prefetching, leave the group of devices nearby, and disconnect."""
+        self._opened.close()
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:
-    """The measured profile, or the built-in default."""
-    log = get_logger("device")
-    if settings.profile is not None:
+    """The measured profile, or the built-in default, with the numbers of features to choose from."""
+    log, backend = get_logger("device"), settings.recognition.backend
+    if settings.profile is None:
+        profile = default_device_profile(backend)
+        log.info(
+            "no device profile given: the built-in default, adjusted at run time, is used",
+            advice="`nearsight profile DIR --device` measures this machine",
+        )
+    else:
         profile = DeviceProfile.load(settings.profile)
-        backend = settings.recognition.backend
         if any(one.backend != backend for one in profile.profiles):
             log.warning(
                 "the device profile was measured with another classifier",
                 profile=profile.profiles[0].backend,
                 used=backend,
             )
-        return profile
-    log.info(
-        "no device profile given: the built-in default, adjusted at run time, is used",
-        advice="`nearsight profile DIR --device` measures this machine",
-    )
-    return default_device_profile(settings.recognition.backend)
+    return profile.only(settings.features) if settings.features else profile

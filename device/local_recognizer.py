@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,7 +22,7 @@ from nearsight.common.request.effects import Stage
 from nearsight.common.request.next_tiers import AskRules, NextTiers
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.device.base_recognizer import BaseRecognizer
-from nearsight.device.engine import RecognizerObserver, RequestEngine
+from nearsight.device.engine import RecognizerObserver
 from nearsight.device.local_catalogue import LocalCatalogue, from_database, from_folder
 from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import LocalSettings, UploadSettings
@@ -119,16 +118,14 @@ class LocalRecognizer(BaseRecognizer):
         """Ids of the objects in the catalogue."""
         limits = recognition.limits
         upload = UploadSettings(max_bytes=limits.max_bytes, max_pixels=limits.max_pixels)
-        engine = RequestEngine(
+        super().__init__(
             {},
-            partial(DeviceQuery, context=QueryContext(upload, clock, recognition)),
+            QueryContext(upload, clock, recognition),
             (*self._results(loaded, path.name, clock), WholeCatalogue(recognizer, extractor)),
             self.settings,
-            clock,
             NextTiers((), AskRules(), {}, recognition.query_features),
             observer,
         )
-        super().__init__(engine, self.settings, limits, clock)
 
     def _results(self, loaded: LocalCatalogue, name: str, clock: Clock) -> tuple[Stage[DeviceQuery], ...]:
         """The result cache, if it is enabled."""

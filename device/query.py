@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -42,15 +42,6 @@ from nearsight.device.prefetching.snapshots import LocalSnapshot
 from nearsight.device.recognizer_settings import UploadSettings
 
 _NEWEST_WEIGHT = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedImage:
-    """An image file of bounded size."""
-
-    data: bytes
-    scale: tuple[float, float] = (1.0, 1.0)
-    """Pixels of the application's image per pixel of this one, along x and y."""
 
 
 class FormCosts:
@@ -153,14 +144,15 @@ class DeviceQuery:
         """The image, or its features."""
         self.has_image = not isinstance(source, Features)
         """Whether there is an image, and not only features that were extracted elsewhere."""
-        self._image: EncodedImage | None = None
+        self._image: bytes | None = None  # a file of bounded size
+        self._scale = (1.0, 1.0)  # pixels of the application's image per pixel of the file, along x and y
         if (
             isinstance(self.source, bytes)
             and 0 < len(self.source) <= context.upload.pass_through_bytes  # else `load_image` checks it
             and max(declared_size(self.source)) <= context.upload.longest_side
         ):
-            self._image = EncodedImage(self.source)
-        self._file_bytes = len(self._image.data) if self._image is not None else None
+            self._image = self.source
+        self._file_bytes = len(self._image) if self._image is not None else None
         self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
         self._asked_for = 0  # number requested; an image may have fewer features
@@ -214,8 +206,8 @@ class DeviceQuery:
         """
         context, started_s = self._context, self._context.clock.monotonic()
         if isinstance(work, Encode):
-            self._image = self._encoded()
-            context.costs.encoded(len(self._image.data), (context.clock.monotonic() - started_s) * 1e3)
+            data = self._image = self._encoded()
+            context.costs.encoded(len(data), (context.clock.monotonic() - started_s) * 1e3)
             return
         if context.recognition is None or context.extractor is None:
             raise InternalError("this device does not extract features")
@@ -235,7 +227,7 @@ class DeviceQuery:
     def content(self, form: str) -> bytes | Features:
         """The content to send."""
         if form == IMAGE and self._image is not None:
-            return self._image.data
+            return self._image
         features = self.source if isinstance(self.source, Features) else self._features
         if form != FEATURES or features is None:
             raise InternalError(f"a query is not ready to be sent as {form}")
@@ -257,10 +249,9 @@ class DeviceQuery:
         Its grain decides the form of the next photos.
         """
         self._context.network = answer.grain == NETWORK
-        found, image = answer.found, self._image
-        if form != IMAGE or image is None or image.scale == (1.0, 1.0) or not (found and found.corners):
+        found, (across, down) = answer.found, self._scale
+        if form != IMAGE or self._scale == (1.0, 1.0) or not (found and found.corners):
             return answer
-        across, down = image.scale
         top_left, top_right, bottom_right, bottom_left = ((x * across, y * down) for x, y in found.corners)
         return replace(answer, found=replace(found, corners=(top_left, top_right, bottom_right, bottom_left)))
 
@@ -304,15 +295,18 @@ class DeviceQuery:
             self._decoded[longest_side] = load_image(self.source, limits)
         return self._decoded[longest_side]
 
-    def _encoded(self) -> EncodedImage:
-        """The image file to send."""
+    def _encoded(self) -> bytes:
+        """The image file to send; notes its scale."""
         upload = self._context.upload
         if self._context.network is False or isinstance(self.source, Features):
             image: Image = self._gray(upload.longest_side)
         else:
             image = self.colour()
-        scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
-        return EncodedImage(_encode(image, upload.jpeg_quality), scale)
+        self._scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
+        encoded, data = cv2.imencode(".jpg", image.pixels, [cv2.IMWRITE_JPEG_QUALITY, upload.jpeg_quality])
+        if not encoded:
+            raise InternalError(f"an image of {image.size} pixels cannot be encoded as JPEG")
+        return data.tobytes()
 
     def _complete_features(self) -> Features | None:
         """Features as tiers expect them. Fewer, as from a lookup, would reduce recall there."""
@@ -320,10 +314,3 @@ class DeviceQuery:
         if recognition is None or self._asked_for < recognition.query_features:
             return None
         return self._features
-
-
-def _encode(image: Image, quality: int) -> bytes:
-    encoded, data = cv2.imencode(".jpg", image.pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not encoded:
-        raise InternalError(f"an image of {image.size} pixels cannot be encoded as JPEG")
-    return data.tobytes()

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Attempt
 from nearsight.common.request.flow import RequestFlow
@@ -90,7 +89,9 @@ class RequestHandle:
     def __init__(self, trace_id: str, cancel: Callable[[], bool]) -> None:
         self.trace_id = trace_id
         self._cancel = cancel
-        self._outcome: Future[Recognition] = Future()
+        self.outcome: Future[Recognition] = Future()
+        """The outcome as a future, which cannot be cancelled; completed by the engine."""
+        self.outcome.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
         """End the request now. Its callback gets a `Cancelled` error.
@@ -104,7 +105,7 @@ class RequestHandle:
 
     def done(self) -> bool:
         """Whether there is an outcome; the callback may still be queued."""
-        return self._outcome.done()
+        return self.outcome.done()
 
     def result(self, timeout: float | None = None) -> Recognition:
         """Wait for the outcome.
@@ -121,14 +122,7 @@ class RequestHandle:
         TimeoutError
             If ``timeout`` passed first; the request continues.
         """
-        return self._outcome.result(timeout)
-
-    def settle(self, outcome: Recognition | NearsightError) -> None:
-        """Set the outcome. Called once, by the engine."""
-        if isinstance(outcome, Recognition):
-            self._outcome.set_result(outcome)
-        else:
-            self._outcome.set_exception(outcome)
+        return self.outcome.result(timeout)
 
 
 def recognition_of(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +17,6 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultCacheState
@@ -26,15 +25,14 @@ from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
-from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
-from nearsight.device.forks import check_process
+from nearsight.device.engine import RecognizerObserver
+from nearsight.device.forks import used_after_fork
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
-from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
-from nearsight.device.query import DeviceQuery, QueryContext
+from nearsight.device.query import QueryContext
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
 
@@ -143,37 +141,24 @@ class Recognizer(BaseRecognizer):
         self._next_tiers = NextTiers(used, rules, COMPUTING_MS, recognition.query_features)
         with ExitStack() as undo:
             if self._has_cache():
-                providers = ModelProviders(
-                    catalogue, self.device_id, tuple(used), connect, self.settings, clock
+                self._local = LocalRecognition(
+                    catalogue, self.device_id, tuple(used), connect, self._next_tiers, self.settings, clock
                 )
-                undo.callback(providers.close)
-                self._local = LocalRecognition(catalogue, self._next_tiers, providers, self.settings, clock)
                 undo.callback(self._local.close)
             context = QueryContext(self.settings.upload, clock, recognition if self._local else None)
             self._tiers: dict[str, RemoteTier] = {}
             for name in used:
                 tier = self._tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tier.close)
-            tiers: dict[str, Tier] = {**self._tiers}
             stages = self._local.stages if self._local else ()
-            engine = RequestEngine(
-                tiers,
-                partial(DeviceQuery, context=context),
-                stages,
-                self.settings,
-                clock,
-                self._next_tiers,
-                observer,
-            )
+            super().__init__(self._tiers, context, stages, self.settings, self._next_tiers, observer)
             undo.pop_all()
-        limits = ImageLimits(self.settings.upload.max_bytes, self.settings.upload.max_pixels)
-        super().__init__(engine, self.settings, limits, clock)
         if self._local is None and self.settings.result_cache.enabled:
             get_logger("device").warning(
                 "answers are not reused, because this device does not track the catalogue",
                 advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
             )
-        nearby = self._local.cooperation if self._local else None
+        self._nearby = nearby = self._local.cooperation if self._local else None
         self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
 
     def infer(
@@ -204,7 +189,8 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        check_process(self._process, type(self).__name__)
+        if os.getpid() != self._process:
+            raise used_after_fork(type(self).__name__)
         allowed_s = self._allowed_s(timeout_s)
         share = self.settings.tier_share
         return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
@@ -242,13 +228,11 @@ class Recognizer(BaseRecognizer):
     @property
     def cooperation_state(self) -> CooperationState | None:
         """State of the cooperation with devices nearby; None if it is disabled."""
-        cooperation = self._local.cooperation if self._local else None
-        return cooperation.state if cooperation is not None else None
+        return self._nearby.state if self._nearby else None
 
     def peers(self) -> PeersReport | None:
         """The devices nearby and their content; None if cooperation is disabled."""
-        cooperation = self._local.cooperation if self._local else None
-        return cooperation.report() if cooperation is not None else None
+        return self._nearby.report() if self._nearby else None
 
     @property
     def store(self) -> PeerStore:
@@ -261,7 +245,8 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        check_process(self._process, type(self).__name__)
+        if os.getpid() != self._process:
+            raise used_after_fork(type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
                 "this device does not share with devices nearby, so it has no store",

@@ -10,17 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Delay after the n-th consecutive failure: ``first_s · 2^(n-1)``, at most ``longest_s``."""
-
-    first_s: float = 0.5
-    longest_s: float = 60.0
-
-    def after(self, failures: int) -> float:
-        """Delay in seconds after this number of consecutive failures."""
-        return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
+"""Delay after the first failure [s], doubled by each further one, and its limit."""
 
 
 @dataclass(slots=True)
@@ -40,13 +31,10 @@ class HoldbackQueue:
     answer_within_s : float
         A request without a result after this time counts as failed, so that a lost response does not hold
         back its objects for ever.
-    backoff : Backoff
-        Delays after failures.
     """
 
-    def __init__(self, answer_within_s: float = 30.0, backoff: Backoff | None = None) -> None:
+    def __init__(self, answer_within_s: float) -> None:
         self._answer_within_s = answer_within_s
-        self._backoff = backoff if backoff is not None else Backoff()
         self._entries: dict[str, _Entry] = {}
 
     @property
@@ -111,7 +99,8 @@ class HoldbackQueue:
         """Hold back objects whose request failed or whose model was missing."""
         for object_id in object_ids:
             failures = self._entries[object_id].failures + 1 if object_id in self._entries else 1
-            self._entries[object_id] = _Entry(False, now_s + self._backoff.after(failures), failures)
+            delay_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(failures - 1, 32))
+            self._entries[object_id] = _Entry(False, now_s + delay_s, failures)
 
     def retain(self, object_ids: Iterable[str]) -> None:
         """Delete the failures of all other objects, which are no longer wanted or in the catalogue."""

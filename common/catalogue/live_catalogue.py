@@ -1,13 +1,14 @@
 """A catalogue that changes while it serves: an immutable recognizer, rebuilt in the background and swapped.
 
 Readers use `recognizer` and never block. A change is written to the store first and then enters the next
-index. One thread per catalogue builds the indexes; all changes during a build share the next one. A caller
+index. One background thread per catalogue builds them; changes during a build share the next one. A caller
 that needs a change to be recognisable waits for its revision.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 from nearsight.common.background.futures import pending
 from nearsight.common.background.progress import Progress
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.look_alikes import compare
 from nearsight.common.catalogue.store import (
     LOCAL_AUTHOR,
@@ -121,7 +123,7 @@ class LiveCatalogue:
         self._log = get_logger("catalogue").bind(catalogue=name)
         self._refreshing = threading.Lock()
         self._putting = threading.Lock()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self.content = Content({}, 0, {}, {})
         """The newest content; its models may not be in the recognizer yet."""
         self.recognizer, self._indexed_revision = build((), settings), 0
@@ -129,15 +131,15 @@ class LiveCatalogue:
         self._problem = ""
         self._last_build_ms = 0.0
         self._next_build_s = 0.0
-        self._retired: list[tuple[float, ObjectRecognizer]] = []
+        self._retired: deque[ObjectRecognizer] = deque()
         self._waiting: list[tuple[int, Future[int]]] = []
         self._stopping = False
-        self._thread = threading.Thread(target=self._build_loop, name=f"index-{name}", daemon=True)
+        self._background = BackgroundWorker(clock, f"index-{name}")
 
     @property
     def state(self) -> IndexState:
         """State of the catalogue and its index."""
-        with self._changed:
+        with self._lock:
             return IndexState(
                 len(self.content.models),
                 self.content.revision,
@@ -165,18 +167,16 @@ class LiveCatalogue:
 
     def start(self) -> None:
         """Start the builder thread without loading; for a new catalogue."""
-        self._thread.start()
+        self._background.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Stop the builder thread; callers that wait for an index get `Unavailable`."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
             waiting, self._waiting = self._waiting, []
-            self._changed.notify_all()
         for _, future in waiting:
             future.set_exception(_stopped())
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        self._background.stop(timeout_s)
 
     def put(
         self, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR, *, allow_similar: bool = False
@@ -248,7 +248,7 @@ class LiveCatalogue:
             If the catalogue is stopped before.
         """
         future: Future[int] = pending()
-        with self._changed:
+        with self._lock:
             if self._indexed_revision >= revision:
                 future.set_result(self._indexed_revision)
             elif self._stopping:
@@ -257,13 +257,13 @@ class LiveCatalogue:
                 future.set_exception(self._build_error())
             else:
                 self._waiting.append((revision, future))
-                self._changed.notify_all()
+                self._background.submit(self._build_if_due, name="build")
         return future
 
     def _apply(self, changes: Changes) -> None:
         written = {model.object_id: model for model in changes.written}
         digests = {name: model_digest(model) for name, model in written.items()}
-        with self._changed:
+        with self._lock:
             if changes.revision == self.content.revision:
                 return
             before, gone = self.content, changes.removed | changes.damaged.keys()
@@ -273,28 +273,20 @@ class LiveCatalogue:
                 MappingProxyType(_without(before.digests, gone) | digests),
                 MappingProxyType(_without(before.damaged, gone | written.keys()) | dict(changes.damaged)),
             )
-            self._changed.notify_all()
+        self._background.submit(self._build_if_due, name="build")
         for object_id, reason in changes.damaged.items():
             self._log.error("object not served: add it again", object_id=object_id, error=reason)
 
-    def _build_loop(self) -> None:
-        while not self._stopping:
-            with self._changed:
-                self._changed.wait_for(self._has_work, timeout=RETIREMENT_S if self._retired else None)
-            now_s = self._clock.monotonic()
-            self._retired = [(due_s, old) for due_s, old in self._retired if due_s > now_s]
-            if self._has_work() and self._wait_until_due():
-                self._build_next()
-
-    def _has_work(self) -> bool:
-        return self._stopping or self.content.revision > self._tried_revision
-
-    def _wait_until_due(self) -> bool:
-        """Wait until the next index is due, so that frequent changes do not occupy a core. False: stopped."""
-        with self._changed:
-            wait_s = self._next_build_s - self._clock.monotonic()
-            self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=wait_s)
-            return not self._stopping
+    def _build_if_due(self) -> None:
+        """Build the next index, or wait until it is due, so that frequent changes do not occupy a core."""
+        with self._lock:
+            if self.content.revision == self._tried_revision:
+                return
+            wait_s = 0.0 if self._waiting else self._next_build_s - self._clock.monotonic()
+        if wait_s > 0:
+            self._background.submit(self._build_if_due, name="build", after_s=wait_s)
+        else:
+            self._build_next()
 
     def _build_next(self) -> None:
         content = self.content
@@ -310,11 +302,12 @@ class LiveCatalogue:
             self._log.error("index not built, the old one stays in use", revision=revision, exc_info=True)
         ended_s = self._clock.monotonic()
         build_ms = (ended_s - started_s) * 1e3
-        with self._changed:
+        with self._lock:
             self._tried_revision, self._problem = revision, problem
             self._next_build_s = ended_s
             if built is not None:
-                self._retired.append((ended_s + RETIREMENT_S, self.recognizer))
+                self._retired.append(self.recognizer)
+                self._background.submit(self._retired.popleft, after_s=RETIREMENT_S)
                 self.recognizer, self._indexed_revision = built, revision
                 self._last_build_ms = build_ms
                 self._next_build_s += build_ms / 1e3 * (1 / BACKGROUND_BUILD_SHARE - 1)

@@ -29,6 +29,11 @@ _PRIOR_SIZES = (1_000.0, 50_000.0)
 _PRIOR_WEIGHT = 0.5
 _LEAST_PRIOR_WEIGHT = 0.01
 _DECAY = 1.0 - 1.0 / 20
+EXPLORE_AFTER = 50
+"""Number of choices after which an unused form may be tried again."""
+EXPLORE_SHARE = 0.01
+"""Maximum cost of such a trial as a share of the time spent since the last one. So a far slower form is tried
+less often."""
 
 
 class LinkEstimate:
@@ -153,40 +158,22 @@ class OffloadChoice:
         The link to the receiver; exclusively owned from now on.
     receiver_ms : mapping of str to float
         The possible forms, with the receiver's assumed computing time for each [ms].
-    explore_after : int
-        Number of choices after which an unused form may be tried again.
-    explore_share : float
-        Maximum cost of such a trial as a share of the time spent since the last one. So a far slower form is
-        tried less often; 0 disables trials.
 
     Raises
     ------
     InvalidArgument
-        If there is no form, or a number is not valid.
+        If there is no form, or a time is not valid.
     """
 
-    def __init__(
-        self,
-        link: LinkEstimate,
-        receiver_ms: Mapping[str, float],
-        *,
-        explore_after: int = 50,
-        explore_share: float = 0.01,
-    ) -> None:
+    def __init__(self, link: LinkEstimate, receiver_ms: Mapping[str, float]) -> None:
         if not receiver_ms or not all(0 <= value < math.inf for value in receiver_ms.values()):
             raise InvalidArgument(
                 f"every form needs a finite receiver's time from 0 on, got {dict(receiver_ms)}"
-            )
-        if explore_after < 1 or not 0 <= explore_share <= 1:
-            raise InvalidArgument(
-                f"exploring takes a count of choices and a share, got {explore_after} and {explore_share}"
             )
         self.unknown_share = 0.0
         """Share of recent photos whose features were unknown."""
         self._link = link
         self._receiver_ms = dict(receiver_ms)
-        self._explore_after = explore_after
-        self._explore_share = explore_share
         self._behind_ms = 0.0
         # Choices since each form was last sent, and the expected time spent on them.
         self._unsent = dict.fromkeys(receiver_ms, 0)
@@ -235,9 +222,9 @@ class OffloadChoice:
         """
         _, expected_ms = self._expected_times(payloads)
         best = chosen = min(expected_ms, key=expected_ms.__getitem__)
-        budget_ms = self._explore_share * self._spent_ms
+        budget_ms = EXPLORE_SHARE * self._spent_ms
         for form, form_ms in expected_ms.items():
-            long_ago = self._unsent[form] >= self._explore_after
+            long_ago = self._unsent[form] >= EXPLORE_AFTER
             if form != best and long_ago and form_ms - expected_ms[best] <= budget_ms:
                 chosen = form
                 break
@@ -246,15 +233,12 @@ class OffloadChoice:
         self._unsent[chosen] = 0
         explored = chosen != best
         self._spent_ms = 0.0 if explored else self._spent_ms + expected_ms[chosen]
-        sizes = {}
-        for payload in payloads:
-            sizes[payload.form] = payload.size_bytes
         link = self._link
         return OffloadDecision(
             form=chosen,
             expected_ms=expected_ms,
             explored=explored,
-            sizes=sizes,
+            sizes={payload.form: payload.size_bytes for payload in payloads},
             latency_ms=link.latency_ms,
             ms_per_byte=link.ms_per_byte,
             unknown_share=self.unknown_share,

@@ -32,7 +32,6 @@ from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.operation.status import format_bytes
 from nearsight.common.recognition.models import Features, ObjectModel
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.prefetching.decision import (
     PrefetchDecision,
@@ -43,7 +42,7 @@ from nearsight.device.prefetching.decision import (
 from nearsight.device.prefetching.held_models import HeldModels, PrefetchAccount
 from nearsight.device.prefetching.predictions import Forecasts, Prediction, PredictionSource
 from nearsight.device.prefetching.profiler import DeviceProfiler
-from nearsight.device.prefetching.snapshots import Build, LocalCache, Snapshots
+from nearsight.device.prefetching.snapshots import Snapshots
 from nearsight.device.prefetching.tier_clients import ObjectLister
 from nearsight.device.recognizer_settings import PrefetchSettings
 
@@ -103,24 +102,28 @@ class PrefetchState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
+class Note:
     """A recognition by the device itself or by a tier."""
 
     found: RecognizedObject
-    features: Features | None
-    prediction: Prediction | None
-    seen_by_edge: bool
+    """The answer."""
+    features: Features | None = None
+    """Features of the photo, if known."""
+    prediction: Prediction | None = None
+    """The edge's prediction of the next objects."""
+    seen_by_edge: bool = False
+    """Whether the edge answered; then the recognition is not reported to it."""
 
 
 class PrefetchController:
-    """Fills a `LocalCache` with the objects that the device will probably see next.
+    """Fills the device's snapshot with the objects that it will probably see next.
 
     Parameters
     ----------
     catalogue : str
         The catalogue of the objects.
-    cache : LocalCache
-        The cache that requests use.
+    snapshots : Snapshots
+        The snapshot that requests use.
     profiler : DeviceProfiler
         The terms of equation 4.1.
     held : HeldModels
@@ -133,32 +136,30 @@ class PrefetchController:
         Must run in real time.
     background : BackgroundWorker or None
         The background thread; by default one of its own. The simulation passes another one.
-    build : callable
-        Builds a recognizer from models; the simulation passes another one.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  all parts are created here
         self,
         catalogue: str,
-        cache: LocalCache,
+        snapshots: Snapshots,
         profiler: DeviceProfiler,
         held: HeldModels,
         sources: PrefetchSources,
         settings: PrefetchSettings,
         clock: Clock,
         background: BackgroundWorker | None = None,
-        build: Build = ObjectRecognizer.build,
     ) -> None:
         self._catalogue = catalogue
-        self._cache = cache
+        self._snapshots = snapshots
         self._profiler = profiler
+        self._optimizer = PrefetchOptimizer(profiler.profile.curves(settings.k_max))
         self._held = held
         self._observer = sources.observer
         self._settings = settings
         self._clock = clock
         self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
         self._background = background or BackgroundWorker(clock, "nearsight-prefetch")
-        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
+        self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
         self._closing = threading.Event()
         # From here on, only the background thread writes.
         self._fetcher = ModelFetcher(
@@ -171,7 +172,6 @@ class PrefetchController:
             lambda _failed: self._assemble(),
             overtake=sources.observer is None,  # a model from devices nearby may justify waiting
         )
-        self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
         lister, timeout_s = sources.lister, settings.timeout_s
         self._sync = CatalogueSync(
             catalogue, partial(lister.list_objects, timeout_s), self._background, clock, self._listed
@@ -203,28 +203,9 @@ class PrefetchController:
 
     # Called by request threads
 
-    def note(
-        self,
-        found: RecognizedObject,
-        features: Features | None,
-        prediction: Prediction | None = None,
-        *,
-        seen_by_edge: bool = False,
-    ) -> None:
-        """Queue a recognition by the device or by a tier; does not block.
-
-        Parameters
-        ----------
-        found : RecognizedObject
-            The answer.
-        features : Features or None
-            Features of the photo, if known.
-        prediction : Prediction, optional
-            The edge's prediction of the next objects.
-        seen_by_edge : bool
-            Whether the edge answered; then the recognition is not reported to it.
-        """
-        self._notes.append(_Note(found, features, prediction, seen_by_edge))
+    def note(self, note: Note) -> None:
+        """Queue a recognition by the device or by a tier; does not block."""
+        self._notes.append(note)
         self._background.submit(self._take_notes, name="notes")
 
     def list_objects(self) -> None:
@@ -236,19 +217,18 @@ class PrefetchController:
     @property
     def state(self) -> PrefetchState:
         """The current state, for metrics."""
-        snapshot = self._cache.snapshot
-        lookups, hits = self._cache.counts
-        decision = self._decision
+        snapshot, profiler, decision = self._snapshots.current, self._profiler, self._decision
+        hits = profiler.hits  # read first, as both may increase
         return PrefetchState(
             len(snapshot),
             snapshot.query_features,
             len(self._held),
             self._held.size_bytes,
-            lookups,
+            profiler.lookups,
             hits,
             self._held.account,
             decision.terms.expected_ms if decision else 0.0,
-            self._profiler.miss_ms,
+            profiler.miss_ms,
         )
 
     def explain(self) -> Explanation | None:
@@ -270,7 +250,7 @@ class PrefetchController:
 
     def why_empty(self) -> str:
         """The reason why the cache is empty, in one sentence for people; an empty text if it is not."""
-        if self._cache.snapshot.recognizer.models:
+        if self._snapshots.current.recognizer.models:
             return ""
         return why_empty(self._decision, recognised=bool(self._current), edge_away=self._edge_away)
 
@@ -310,13 +290,13 @@ class PrefetchController:
         while self._notes:
             self._follow(self._notes.popleft())
 
-    def _follow(self, note: _Note) -> None:
+    def _follow(self, note: Note) -> None:
         name = note.found.object_id
         if self._observer is not None:
             self._observer.followed(self._current, note.found, note.features)
         if self._current:
             self._profiler.observe_step(same_object=name == self._current)
-        if not self._cache.snapshot.recognizer.models:
+        if not self._snapshots.current.recognizer.models:
             self._profiler.relax()
         held = self._held.used(name)
         if name != self._current:
@@ -355,16 +335,16 @@ class PrefetchController:
         """Minimise equation 4.1, if its inputs have changed."""
         if not self._current:
             return
-        predicted = self._forecasts.get(self._current)
-        # Objects without a model are excluded, as they would only take the place of others.
-        following = (predicted.following if predicted else NextObjects.nothing()).without(self._absent)
-        miss_ms, stays, correction = self._profiler.miss_ms, self._profiler.stays, self._profiler.correction
-        facts = PrefetchFacts(following, miss_ms, self._current, stays, correction)
+        predicted, profiler = self._forecasts.get(self._current), self._profiler
+        following = predicted.following if predicted else NextObjects.nothing()
+        if self._absent:  # objects without a model would only take the place of others
+            following = following.without(self._absent)
+        facts = PrefetchFacts(following, profiler.miss_ms, self._current, profiler.stays, profiler.correction)
         if self._inputs is not None and self._inputs.is_close_to(facts):
             return
         self._inputs = facts
         self._k_max = self._most_objects()
-        self._decision = PrefetchOptimizer(self._profiler.curves(self._k_max)).decide(facts, self._k_max)
+        self._decision = self._optimizer.decide(facts, self._k_max)
         self._decided_s = self._clock.monotonic()
         self._log.debug("decision", why=self._decision.why)
         self._fetcher.want([name for name in self._decision.object_ids if name not in self._held])
@@ -399,7 +379,7 @@ class PrefetchController:
         names = self._names(decision)
         models = {name: model for name in names if (model := self._held.get(name)) is not None}
         if any(self._fetcher.awaits(name) for name in names):
-            answering = self._cache.snapshot.recognizer.models
+            answering = self._snapshots.current.recognizer.models
             if models.items() <= answering.items():
                 return
             stay = [name for name in answering if name not in models][: max(0, self._k_max - len(models))]

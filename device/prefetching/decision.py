@@ -49,15 +49,12 @@ class ExtractionCurves:
             )
 
     @classmethod
-    def of_profile(cls, profile: CacheProfile, k_max: int, correction: float = 1.0) -> Self:
-        """The curves that `nearsight profile` measured with this number of features.
-
-        ``correction``: current times of the machine relative to the measured ones.
-        """
+    def of_profile(cls, profile: CacheProfile, k_max: int) -> Self:
+        """The curves that `nearsight profile` measured with this number of features."""
         curves = profile.curves(k_max)
         lookup_ms = curves.lookup_ms.copy()
         lookup_ms[1:] += profile.extraction_ms
-        return cls(profile.query_features, lookup_ms * correction, curves.recall)
+        return cls(profile.query_features, lookup_ms, curves.recall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ class PrefetchFacts:
     """Probability that the next photo shows the current object again. 0 as in the dissertation, which counts
     only steps to other objects; with the true value, k is optimal per photo."""
     correction: float = 1.0
-    """Current times of the machine relative to the measured ones, as contained in the curves."""
+    """Current times of the machine relative to those of the curves."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.stays <= 1:
@@ -129,7 +126,7 @@ class PrefetchOptimizer:
     Parameters
     ----------
     curves : sequence of ExtractionCurves
-        One for each number of features, all different.
+        One for each number of features, all different; not corrected.
 
     Raises
     ------
@@ -160,7 +157,7 @@ class PrefetchOptimizer:
         described = max(len(one.lookup_ms) for one in self._curves) - 1
         limit = described if k_max is None else max(0, min(k_max, described))
         names, cached = facts.candidates(limit)
-        equations = {one.query_features: _equation(one, cached, facts.miss_ms) for one in self._curves}
+        equations = {one.query_features: _equation(one, cached, facts) for one in self._curves}
         latencies = {features: equation.evaluate() for features, equation in equations.items()}
         best = {features: int(np.argmin(latency)) for features, latency in latencies.items()}
         features = min(best, key=lambda number: (latencies[number][best[number]], best[number], number))
@@ -177,9 +174,10 @@ class PrefetchOptimizer:
         return PrefetchDecision(k, features, terms, names[:k], alternatives, why)
 
 
-def _equation(curves: ExtractionCurves, cached: FloatArray, miss_ms: float) -> ExpectedLatency:
+def _equation(curves: ExtractionCurves, cached: FloatArray, facts: PrefetchFacts) -> ExpectedLatency:
     sizes = min(len(curves.lookup_ms), len(cached))
-    return ExpectedLatency(curves.lookup_ms[:sizes], curves.recall[:sizes], cached[:sizes], miss_ms)
+    lookup_ms = curves.lookup_ms[:sizes] * facts.correction
+    return ExpectedLatency(lookup_ms, curves.recall[:sizes], cached[:sizes], facts.miss_ms)
 
 
 def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away: bool) -> str:

@@ -46,9 +46,9 @@ class DeviceProfile(VersionedFile):
         """The data set of the measurement; "measured" if the profile names none."""
         return self.profiles[0].dataset or "measured"
 
-    def curves(self, k_max: int, correction: float = 1.0) -> tuple[ExtractionCurves, ...]:
-        """f_D(k) and recall_D(k) for each number of features; ``correction``: slowdown of the machine."""
-        return tuple(ExtractionCurves.of_profile(profile, k_max, correction) for profile in self.profiles)
+    def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
+        """f_D(k) and recall_D(k) for each number of features."""
+        return tuple(ExtractionCurves.of_profile(profile, k_max) for profile in self.profiles)
 
     def only(self, features: int) -> Self:
         """The profile restricted to one number of features, which is then always used.

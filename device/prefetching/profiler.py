@@ -31,7 +31,6 @@ from dataclasses import dataclass
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import LookupCorrection, RollingMean
-from nearsight.device.prefetching.decision import ExtractionCurves
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.prefetching.predictions import EdgeTimes
 
@@ -64,6 +63,10 @@ class DeviceProfiler:
         Ratio of measured times of extraction and lookup to those of the profile.
     stays : float
         Probability that the next photo shows the same object.
+    miss_ms : float
+        L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms].
+    lookups, hits : int
+        Number of photos that were looked up, and of hits among them.
     """
 
     def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
@@ -74,17 +77,13 @@ class DeviceProfiler:
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
         self.correction, self.stays = self._correction.factor, self._stays.mean
+        self.miss_ms = miss_latency.median_ms
+        self.lookups = self.hits = 0
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
 
     @property
-    def miss_ms(self) -> float:
-        """L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms]."""
-        with self._lock:
-            return self._miss_latency.median_ms
-
-    @property
     def miss_why(self) -> str:
-        """The same with its samples, as a text for people."""
+        """L_miss with its samples, as a text for people."""
         with self._lock:
             return self._miss_latency.why
 
@@ -104,6 +103,7 @@ class DeviceProfiler:
             self._miss_latency.observe(
                 max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable, reports=reports
             )
+            self.miss_ms = self._miss_latency.median_ms
 
     def observe_edge(self, now: EdgeTimes) -> None:
         """Record the current time of a photo at the edge, from its answer to a report."""
@@ -112,16 +112,21 @@ class DeviceProfiler:
             transfer_ms = self._transfer.expected_ms
             if transfer_ms is not None:
                 self._miss_latency.refreshed(transfer_ms + now.answer_ms)
+                self.miss_ms = self._miss_latency.median_ms
 
-    def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
-        """Record the time of decoding, extraction and lookup among k objects."""
+    def observe_lookup(self, k: int, query_features: int, spent_ms: float | None, *, hit: bool) -> None:
+        """Record a lookup among k objects, and the time of decoding, extraction and lookup.
+
+        The time is None if the features were extracted elsewhere.
+        """
         curves = self._plain.get(query_features)
-        if curves is None:
-            return
-        predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
         with self._lock:
-            self._correction.observe(spent_ms, predicted_ms)
-            self.correction = self._correction.factor
+            self.lookups += 1
+            self.hits += hit
+            if spent_ms is not None and curves is not None:
+                predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
+                self._correction.observe(spent_ms, predicted_ms)
+                self.correction = self._correction.factor
 
     def observe_step(self, *, same_object: bool) -> None:
         """Record that a photo was recognised, of the same object as before or of another one."""
@@ -134,10 +139,6 @@ class DeviceProfiler:
         with self._lock:
             self._correction.relax()
             self.correction = self._correction.factor
-
-    def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
-        """f_D(k) and recall_D(k) for every number of features, with the current correction."""
-        return self.profile.curves(k_max, self.correction)
 
 
 @dataclass(slots=True)

@@ -6,22 +6,17 @@ Snapshots are built in the background thread; requests are affected only by the 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from nearsight.common.clock import Clock
-from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 
 Contents = frozenset[tuple[str, int]]
 """Object ids with the versions of their models."""
-
-SecondLook = Callable[[Contents, Features], RecognizedObject | None]
-"""Second lookup of features that no model matched."""
 
 Build = Callable[[Sequence[ObjectModel], RecognitionSettings], ObjectRecognizer]
 """Builds a recognizer from models."""
@@ -53,56 +48,15 @@ class LocalSnapshot:
         return frozenset((name, model.version) for name, model in self.recognizer.models.items())
 
 
-class LocalCache:
-    """Holds the current snapshot, and counts lookups and hits. Thread-safe.
-
-    Parameters
-    ----------
-    snapshot : LocalSnapshot
-        The first snapshot.
-    second_look : callable, optional
-        Called for photos that the snapshot does not recognise, with the snapshot's contents.
-    """
-
-    def __init__(self, snapshot: LocalSnapshot, second_look: SecondLook | None = None) -> None:
-        self.snapshot = snapshot
-        """The current snapshot; only `swap` assigns it. The assignment is atomic, so requests read it without
-        a lock."""
-        self._second_look = second_look
-        self._lock = threading.Lock()
-        self._lookups = 0
-        self._hits = 0
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Number of lookups, and of hits among them."""
-        with self._lock:
-            return self._lookups, self._hits
-
-    def swap(self, snapshot: LocalSnapshot) -> None:
-        """Answer from this snapshot from now on."""
-        self.snapshot = snapshot
-
-    def lookup(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
-        """The object on the photo; None is a miss."""
-        found = snapshot.recognizer.recognize(features).found
-        if found is None and self._second_look is not None:
-            found = self._second_look(snapshot.contents, features)
-        with self._lock:
-            self._lookups += 1
-            self._hits += found is not None
-        return found
-
-
 class Snapshots:
-    """Builds snapshots, swaps them into a `LocalCache`, and keeps the last few by current object (4.7.2).
+    """Holds the current snapshot, builds the next ones, and keeps the last few by current object (4.7.2).
 
     A user who compares two exhibits alternates between them; their snapshots need not be built again.
 
     Parameters
     ----------
-    cache : LocalCache
-        The cache that requests use.
+    first : LocalSnapshot
+        The first snapshot.
     capacity : int
         Maximum number of kept snapshots.
     recognition : RecognitionSettings
@@ -115,13 +69,15 @@ class Snapshots:
 
     def __init__(
         self,
-        cache: LocalCache,
+        first: LocalSnapshot,
         capacity: int,
         recognition: RecognitionSettings,
         clock: Clock,
         build: Build = ObjectRecognizer.build,
     ) -> None:
-        self._cache = cache
+        self.current = first
+        """The current snapshot; only `swap` assigns it. The assignment is atomic, so requests read it without
+        a lock."""
         self._recognition = recognition
         self._clock = clock
         self._build = build
@@ -129,11 +85,15 @@ class Snapshots:
         self._kept: OrderedDict[str, LocalSnapshot] = OrderedDict()
         self._next_build_s = clock.monotonic()
 
+    def swap(self, snapshot: LocalSnapshot) -> None:
+        """Answer from this snapshot from now on."""
+        self.current = snapshot
+
     def reuse(self, current: str) -> None:
         """Swap in the kept snapshot of an object that the device returns to, if there is one."""
         if current in self._kept:
             self._kept.move_to_end(current)
-            self._cache.swap(self._kept[current])
+            self.swap(self._kept[current])
 
     def serve(self, current: str, models: Sequence[ObjectModel], query_features: int) -> float:
         """Answer with these models from now on.
@@ -144,9 +104,9 @@ class Snapshots:
             0, or the seconds after which to call again: builds must leave time for other jobs.
         """
         wanted = frozenset((model.object_id, model.version) for model in models)
-        for known in (self._cache.snapshot, self._kept.get(current)):
+        for known in (self.current, self._kept.get(current)):
             if known is not None and known.contents == wanted and known.query_features == query_features:
-                self._cache.swap(known)
+                self.swap(known)
                 return 0.0
         started_s = self._clock.monotonic()
         if models and started_s < self._next_build_s:
@@ -159,7 +119,7 @@ class Snapshots:
             self._kept.move_to_end(current)
             if len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)
-        self._cache.swap(snapshot)
+        self.swap(snapshot)
         return 0.0
 
     def forget(self, object_ids: Set[str]) -> None:
@@ -171,8 +131,8 @@ class Snapshots:
     def remove(self, object_ids: Set[str]) -> None:
         """Drop kept snapshots with these objects, and build the current one again without them."""
         self.forget(object_ids)
-        answering = self._cache.snapshot
+        answering = self.current
         if answering.names.isdisjoint(object_ids):
             return
         left = [model for name, model in answering.recognizer.models.items() if name not in object_ids]
-        self._cache.swap(LocalSnapshot(self._build(left, self._recognition), answering.query_features))
+        self.swap(LocalSnapshot(self._build(left, self._recognition), answering.query_features))

@@ -25,11 +25,11 @@ from nearsight.device.local_recognition import DeviceObjectCache
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
-from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
+from nearsight.device.prefetching.snapshots import Build, LocalSnapshot, Snapshots
 from nearsight.device.query import DeviceQuery, FormCosts
 from nearsight.device.recognition import recognition_of
 from nearsight.device.recognizer import COMPUTING_MS
-from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.service import EDGE
 from nearsight.experiments.rig.replay import Ledger
 from nearsight.experiments.traces.plan import PlannedPhoto
@@ -52,16 +52,18 @@ class _Request:
     flow: RequestFlow[DeviceQuery]
 
 
-class TwinCache(LocalCache):
-    """Cache that answers from a snapshot as soon as it is built."""
+class TwinSnapshots(Snapshots):
+    """Snapshots that answer as soon as they are built."""
 
-    def __init__(self, empty: LocalSnapshot, worker: VirtualWorker) -> None:
-        super().__init__(empty)
+    def __init__(
+        self, empty: LocalSnapshot, settings: PrefetchSettings, worker: VirtualWorker, build: Build
+    ) -> None:
+        super().__init__(empty, settings.snapshots, settings.recognition, worker, build)
         self._worker = worker
 
     def swap(self, snapshot: LocalSnapshot) -> None:
         """Answer from this snapshot once the worker has finished building it."""
-        self._worker.when_finished(lambda: super(TwinCache, self).swap(snapshot))
+        self._worker.when_finished(lambda: super(TwinSnapshots, self).swap(snapshot))
 
 
 class TwinDevice:
@@ -123,7 +125,8 @@ class TwinDevice:
             worker.spend(self.costs.build_s(len(models)))
             return TwinSnapshot({model.object_id: model for model in models})
 
-        cache = TwinCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]), worker)
+        empty = LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1])
+        snapshots = TwinSnapshots(empty, settings, worker, build)
         profiler = DeviceProfiler(profile, AvoidableLatency(settings.miss_prior_ms, settings.miss_window))
         way_s = self.costs.one_way_s(self.processor.slowness, edge.processor.slowness)
         source = EdgeSource(self._name, edge, air, way_s)
@@ -134,16 +137,15 @@ class TwinDevice:
             sources = self.peer.sources()
         self.prefetcher = PrefetchController(
             "museum",
-            cache,
+            snapshots,
             profiler,
             held,
             sources,
             settings,
             worker,
             background=worker,
-            build=build,
         )
-        stage = DeviceObjectCache(cache, profiler, self.prefetcher, self._events)
+        stage = DeviceObjectCache(snapshots, profiler, self.prefetcher, self._events)
         self._stages.append(stage)
         if self._settings.result_cache.enabled:
             prefetcher = self.prefetcher

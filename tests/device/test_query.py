@@ -1,6 +1,7 @@
 """Photos prepared for the network: unchanged, scaled, or refused."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -14,11 +15,18 @@ from nearsight.common.request.answer import Answer
 from nearsight.common.request.effects import Encode, Extract
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.device.image_sources import QuerySource
-from nearsight.device.query import DeviceQuery, EncodedImage, QueryContext
+from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import UploadSettings
 from support.pictures import bomb_png, broken_images, jpeg, picture
 
 SETTINGS = UploadSettings(longest_side=320, pass_through_bytes=100_000)
+
+
+class EncodedImage(NamedTuple):
+    """A file that is sent, and the corner (1, 1) of it in pixels of the application's image."""
+
+    data: bytes
+    scale: tuple[float, float]
 
 
 def encoded(image: QuerySource, settings: UploadSettings = SETTINGS) -> EncodedImage:

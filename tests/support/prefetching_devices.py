@@ -6,7 +6,7 @@ import pytest
 
 from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.request.next_tiers import BreakerSettings
-from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.profiler import AvoidableLatency
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, SIDE, exhibit_models
 from support.pictures import photo_jpeg
@@ -24,7 +24,7 @@ QUICK = RecognizerSettings(
 
 def make_misses_costly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let devices hold all that is predicted, however fast machine and edge are."""
-    monkeypatch.setattr(DeviceProfiler, "miss_ms", property(lambda _: 60_000.0))
+    monkeypatch.setattr(AvoidableLatency, "median_ms", property(lambda _: 60_000.0))
 
 
 def photo(number: int) -> bytes:

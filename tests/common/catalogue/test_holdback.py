@@ -5,29 +5,27 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from nearsight.common.catalogue.holdback import Backoff, HoldbackQueue
-
-BACKOFF = Backoff(first_s=1.0, longest_s=8.0)
+from nearsight.common.catalogue.holdback import LONGEST_DELAY_S, HoldbackQueue
 
 
 def test_an_object_in_flight_is_not_requested_again() -> None:
-    queue = HoldbackQueue()
+    queue = HoldbackQueue(300.0)
     assert queue.take(["a", "b"], 0.0, 10) == ("a", "b")
     assert queue.take(["a", "b", "c"], 1.0, 10) == ("c",)
 
 
 def test_a_received_object_may_be_requested_again() -> None:
-    queue = HoldbackQueue()
+    queue = HoldbackQueue(300.0)
     queue.take(["a"], 0.0, 1)
     queue.succeeded(["a"])
     assert queue.take(["a"], 0.0, 1) == ("a",)
 
 
 def test_the_back_off_of_a_failing_object_doubles_up_to_a_limit() -> None:
-    queue = HoldbackQueue(backoff=BACKOFF)
+    queue = HoldbackQueue(300.0)
     now = 0.0
     assert queue.take(["a"], now, 1) == ("a",)
-    for wait in (1.0, 2.0, 4.0, 8.0, 8.0):
+    for wait in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
         queue.failed(["a"], now)
         assert queue.next_retry_s(now) == pytest.approx(wait)
         assert queue.take_retry(["a"], now + wait - 0.01) is None
@@ -38,7 +36,7 @@ def test_the_back_off_of_a_failing_object_doubles_up_to_a_limit() -> None:
 
 
 def test_a_missing_object_does_not_block_the_others() -> None:
-    queue = HoldbackQueue(backoff=BACKOFF)
+    queue = HoldbackQueue(300.0)
     queue.take(["missing"], 0.0, 1)
     queue.failed(["missing"], 0.0)
     assert queue.take(["missing", "a", "b"], 0.0, 1) == ("a",)
@@ -46,7 +44,7 @@ def test_a_missing_object_does_not_block_the_others() -> None:
 
 
 def test_the_object_with_the_fewest_failures_is_retried_first() -> None:
-    queue = HoldbackQueue(backoff=BACKOFF)
+    queue = HoldbackQueue(300.0)
     queue.take(["silent", "a"], 0.0, 2)
     queue.failed(["silent"], 0.0)
     assert queue.take_retry(["silent", "a"], 1.0) == "silent"
@@ -56,7 +54,7 @@ def test_the_object_with_the_fewest_failures_is_retried_first() -> None:
 
 
 def test_an_unanswered_request_counts_as_failed_after_its_timeout() -> None:
-    queue = HoldbackQueue(answer_within_s=5.0, backoff=BACKOFF)
+    queue = HoldbackQueue(5.0)
     queue.take(["a"], 0.0, 1)
     assert queue.take(["a"], 4.9, 1) == ()
     assert queue.take_retry(["a"], 5.0) is None, "it counts as failed and backs off"
@@ -64,7 +62,7 @@ def test_an_unanswered_request_counts_as_failed_after_its_timeout() -> None:
 
 
 def test_failures_of_objects_that_are_no_longer_wanted_are_deleted() -> None:
-    queue = HoldbackQueue(backoff=BACKOFF)
+    queue = HoldbackQueue(300.0)
     queue.take(["a", "b"], 0.0, 2)
     queue.failed(["a"], 0.0)
     queue.retain(["c"])
@@ -73,7 +71,7 @@ def test_failures_of_objects_that_are_no_longer_wanted_are_deleted() -> None:
 
 
 def test_without_failures_there_is_no_retry_time() -> None:
-    assert HoldbackQueue().next_retry_s(0.0) is None
+    assert HoldbackQueue(300.0).next_retry_s(0.0) is None
 
 
 class HoldbackMachine(RuleBasedStateMachine):
@@ -83,7 +81,7 @@ class HoldbackMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = HoldbackQueue(answer_within_s=10.0, backoff=BACKOFF)
+        self.queue = HoldbackQueue(10.0)
         self.now = 0.0
         self.open: dict[str, float] = {}
 
@@ -127,7 +125,7 @@ class HoldbackMachine(RuleBasedStateMachine):
     @invariant()
     def retries_are_due_within_the_longest_back_off(self) -> None:
         retry = self.queue.next_retry_s(self.now)
-        assert retry is None or 0 <= retry <= 10.0 + 1e-6
+        assert retry is None or 0 <= retry <= LONGEST_DELAY_S + 1e-6
 
 
 HoldbackMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30)

@@ -152,9 +152,11 @@ def test_extraction_counts_only_for_photos_that_are_looked_up() -> None:
         recall=(0.9,),
         extraction_ms=6.0,
     )
-    curves = ExtractionCurves.of_profile(profile, 10, correction=2.0)
+    curves = ExtractionCurves.of_profile(profile, 10)
     assert curves.query_features == 400
-    assert curves.lookup_ms[:3] == pytest.approx([0.0, 2 * 8.1, 2 * 8.2])
+    assert curves.lookup_ms[:3] == pytest.approx([0.0, 8.1, 8.2])
+    facts = PrefetchFacts(following([0.9]), 1000.0, "now", stays=0.5, correction=2.0)
+    assert PrefetchOptimizer([curves]).decide(facts).terms.lookup_ms == pytest.approx(2 * 8.2)
 
 
 @pytest.mark.parametrize("numbers", [[], [200, 200]])

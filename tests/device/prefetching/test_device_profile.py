@@ -34,10 +34,10 @@ def test_a_profile_is_unchanged_by_saving_and_loading(tmp_path: Path) -> None:
 
 
 def test_curves_contain_the_extraction_except_for_an_empty_cache() -> None:
-    few, many = DeviceProfile(profiles=(row(200), row(800, extraction_ms=9.0))).curves(2, correction=2.0)
+    few, many = DeviceProfile(profiles=(row(200), row(800, extraction_ms=9.0))).curves(2)
     assert (few.query_features, many.query_features) == (200, 800)
-    np.testing.assert_allclose(few.lookup_ms, [0.0, 2 * 5.5, 2 * 6.0])
-    np.testing.assert_allclose(many.lookup_ms, [0.0, 2 * 10.5, 2 * 11.0])
+    np.testing.assert_allclose(few.lookup_ms, [0.0, 5.5, 6.0])
+    np.testing.assert_allclose(many.lookup_ms, [0.0, 10.5, 11.0])
     np.testing.assert_allclose(few.recall[1:], [0.89, 0.88])
 
 

@@ -59,6 +59,15 @@ def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
     client.close()
 
 
+def test_lookups_and_hits_are_counted_also_without_a_time() -> None:
+    profiler = DeviceProfiler(default_device_profile(), AvoidableLatency())
+    profiler.observe_lookup(3, 200, None, hit=True)
+    profiler.observe_lookup(3, 123, 9.0, hit=False)
+    assert (profiler.lookups, profiler.hits, profiler.correction) == (2, 1, 1.0)
+    profiler.observe_lookup(3, 200, 9.0, hit=True)
+    assert profiler.correction > 1.0
+
+
 def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeTimes | None:
     """The state of a device after such an answer to a report; every answer has a prediction."""
     edge.answer_ms = answer_ms

@@ -13,12 +13,12 @@ from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
+from nearsight.device.prefetching.controller import Note, PrefetchController, PrefetchSources
 from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
-from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
+from nearsight.device.prefetching.snapshots import LocalSnapshot, Snapshots
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, exhibit_models
 from support.manual_background import ManualBackground
@@ -58,10 +58,10 @@ class Scene:
         settings = PrefetchSettings(recognition=SETTINGS, k_max=4)
         profile = default_device_profile(SETTINGS.backend)
         empty = LocalSnapshot(ObjectRecognizer.build((), SETTINGS), profile.feature_counts[-1])
-        self.cache = LocalCache(empty)
+        self.snapshots = Snapshots(empty, settings.snapshots, SETTINGS, self.clock)
         self.controller = PrefetchController(
             "museum",
-            self.cache,
+            self.snapshots,
             DeviceProfiler(profile, AvoidableLatency(1000.0)),
             HeldModels(settings.memory_bytes),
             PrefetchSources(self.edge, self.edge, self.edge),  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class Scene:
 
     def _note(self, name: str, prediction: Prediction | None) -> None:
         found = RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
-        self.controller.note(found, None, prediction, seen_by_edge=prediction is not None)
+        self.controller.note(Note(found, None, prediction, seen_by_edge=prediction is not None))
         self.background.advance(0.2)
 
     def come(self, *names: str) -> None:
@@ -113,7 +113,7 @@ class Scene:
     @property
     def known(self) -> set[str]:
         """Objects that the device recognises."""
-        return set(self.cache.snapshot.names)
+        return set(self.snapshots.current.names)
 
 
 @pytest.fixture
