@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from nearsight.common.clock import Clock
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.common.object_cache.next_objects import NextObjects
-from nearsight.edge.profiler import Costs
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.settings import TransitionSettings
 
 # Factor in favour of prefetched objects.
