@@ -107,7 +107,7 @@ class Profiler:
                 self.profile = measured.profile
                 self._curves = self.profile.curves(0)
             if same or not keep_profile:
-                self._correction = LookupCorrection(factor=measured.correction)
+                self._correction = LookupCorrection(measured.correction)
             self._miss_latency.refill(measured.miss_ms)
             self._brought_image.refill(measured.image_share)
             self.extraction.refill(measured.extraction_ms)
