@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -28,7 +28,7 @@ from nearsight.common.database.files import copy_database
 from nearsight.common.database.places import put_in_place, real_file
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
 from nearsight.common.rpc.call import message_of
-from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.client import Channel, Method, Stub
 from nearsight.protos import catalogue_pb2 as pb
 
 MAX_OBJECT_BYTES = 48 * 2**20
@@ -59,12 +59,12 @@ class RemoteCatalogue:
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues of the cloud."""
-        listed = self._call("list_catalogues", pb.ListCataloguesRequest(), pb.ListCataloguesResponse)
+        listed = self._call(self._stub.list_catalogues, pb.ListCataloguesRequest(), pb.ListCataloguesResponse)
         return tuple(CatalogueInfo(item.name, item.objects, item.revision) for item in listed.catalogues)
 
     def objects(self) -> tuple[StoredObject, ...]:
         """All objects of the catalogue. Their ``training`` is empty, because the cloud does not send it."""
-        listed = self._call("list_objects", pb.ListObjectsRequest(), pb.ListObjectsResponse)
+        listed = self._call(self._stub.list_objects, pb.ListObjectsRequest(), pb.ListObjectsResponse)
         return tuple(
             StoredObject(
                 item.object_id, item.label, item.version, item.views, item.model_bytes, item.content_hash, ""
@@ -112,13 +112,13 @@ class RemoteCatalogue:
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
         """Remove objects."""
         request = pb.RemoveObjectsRequest(object_ids=object_ids)
-        removed = self._call("remove_objects", request, pb.RemoveObjectsResponse)
+        removed = self._call(self._stub.remove_objects, request, pb.RemoveObjectsResponse)
         return RemoveOutcome(tuple(removed.removed), tuple(removed.missing), removed.revision)
 
     def remove_catalogue(self) -> int:
         """Remove the catalogue, which must have a name here; return its number of objects."""
         request = pb.RemoveCatalogueRequest()
-        return self._call("remove_catalogue", request, pb.RemoveCatalogueResponse).objects
+        return self._call(self._stub.remove_catalogue, request, pb.RemoveCatalogueResponse).objects
 
     def _add(
         self, objects: Sequence[NewObject], *, index_later: bool, allow_similar: bool = False
@@ -136,16 +136,15 @@ class RemoteCatalogue:
         blobs = [image for item in objects for image in item.images]
         for pause_s in BACK_OFF_S:
             try:
-                return self._call("add_objects", request, pb.AddObjectsResponse, blobs)
+                return self._call(self._stub.add_objects, request, pb.AddObjectsResponse, blobs)
             except Overloaded:
                 time.sleep(pause_s)
-        return self._call("add_objects", request, pb.AddObjectsResponse, blobs)
+        return self._call(self._stub.add_objects, request, pb.AddObjectsResponse, blobs)
 
     def _call(
-        self, method: str, request: Message, expected: type[R], blobs: Sequence[bytes | memoryview] = ()
+        self, method: Method, request: Message, expected: type[R], blobs: Sequence[bytes | memoryview] = ()
     ) -> R:
-        call: Any = getattr(self._stub, method)
-        reply = call(request, timeout_s=_TIMEOUT_S, blobs=blobs, catalogue=self._name)
+        reply = method(request, timeout_s=_TIMEOUT_S, blobs=blobs, catalogue=self._name)
         return message_of(reply, expected)
 
 

@@ -160,14 +160,14 @@ class Catalogues:
         self.check_name(name)
         with self._changing:
             name = name or self.get("").name
-            if name not in self._by_name:
+            live = self._by_name.get(name)
+            if live is None:
                 live = self._add(name)
                 try:
                     return live.put(objects, by, allow_similar=allow_similar), live
                 except BaseException:
                     self._drop(name)
                     raise
-            live = self._by_name[name]
         return live.put(objects, by, allow_similar=allow_similar), live
 
     def remove(self, name: str, by: Author = LOCAL_AUTHOR) -> int:

@@ -353,7 +353,7 @@ def _load(
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 
-    named = {"database": str(database) if database else None, "server.listen": listen}
+    named = {"database": database, "server.listen": listen}
     return load_settings(CloudSettings, "cloud", config, flag_overrides(assignments, named)).settings
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from nearsight.cloud.catalogues import Catalogues
-from nearsight.common.background.futures import flat, pending, then
+from nearsight.common.background.futures import completed, flat, then
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, PutOutcome
 from nearsight.common.catalogue.training import NewObject, ObjectTrainer, Rejection
@@ -100,9 +100,7 @@ class ObjectIntake:
                 self._room.release()
             if live is not None and not index_later:
                 return then(live.when_current(outcome.revision), lambda _: outcome)
-            stored: Future[PutOutcome] = pending()
-            stored.set_result(outcome)
-            return stored
+            return completed(outcome)
 
         try:
             return flat(self._pool.submit(work))

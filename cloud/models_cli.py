@@ -17,7 +17,6 @@ from nearsight.common.command_line.options import (
     KeyOption,
     ServerKeyOption,
     TimeoutOption,
-    flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.errors import InvalidArgument, NotFound
@@ -25,7 +24,7 @@ from nearsight.common.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from nearsight.cloud.network_intake import RemoteNetworks
     from nearsight.common.inference.manifest import Manifest, Pixels
-    from nearsight.common.inference.measurement import Cycle
+    from nearsight.common.inference.measurement import Cycle, Measurement
     from nearsight.common.inference.repository import ModelRepository
     from nearsight.common.inference.settings import ModelSettings
     from nearsight.common.rpc.client import Channel
@@ -134,13 +133,22 @@ def list_models(
     as_json: JsonOption = False,
 ) -> None:
     """List the networks of a folder, or of a running cloud or edge, with their costs."""
+    from nearsight.common.inference.manifest import Manifest
+
     if endpoint is not None:
         response: ListModelsResponse = _ask(endpoint, "ListModels", timeout_s, key, server_key)
-        rows = [_row_of(one) for one in response.models]
+        rows = [
+            _row(
+                Manifest.from_json(one.manifest),
+                one if one.memory_bytes else None,
+                "yes" if one.resident else "no",
+            )
+            for one in response.models
+        ]
         problems: dict[str, str] = {one.name: one.problem for one in response.models if one.problem}
     else:
         repository = _repository(models_settings(config, folder))
-        rows = [_row_of_manifest(one) for one in repository.manifests().values()]
+        rows = [_row(one, one.measured, "") for one in repository.manifests().values()]
         problems = repository.problems
     columns = ("network", "version", "file MB", "memory MB", "load ms", "execution ms", "in memory", "labels")
     _show(columns, rows, columns[1:6], "no networks; `nearsight models add` adds one", as_json=as_json)
@@ -283,8 +291,7 @@ def models_settings(config: Path | None, folder: Path | None) -> ModelSettings:
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 
-    named = {"models.folder": str(folder) if folder else None}
-    return load_settings(CloudSettings, "cloud", config, flag_overrides(None, named)).settings.models
+    return load_settings(CloudSettings, "cloud", config, {"models.folder": folder}).settings.models
 
 
 def _repository(settings: ModelSettings) -> ModelRepository:
@@ -335,22 +342,10 @@ def _ask(endpoint: str, method: str, timeout_s: float, key: Path | None, server_
         return channel.ask(asked, request, timeout_s=timeout_s).message
 
 
-def _row_of(one: ModelSummary) -> tuple[str, ...]:
-    from nearsight.common.inference.manifest import Manifest
-
-    costs = (one.memory_bytes, one.load_ms, one.execution_ms) if one.memory_bytes else None
-    return _row(Manifest.from_json(one.manifest), costs, "yes" if one.resident else "no")
-
-
-def _row_of_manifest(one: Manifest) -> tuple[str, ...]:
-    measured = one.measured
-    costs = (measured.memory_bytes, measured.load_ms, measured.execution_ms) if measured else None
-    return _row(one, costs, "")
-
-
-def _row(one: Manifest, costs: tuple[int, float, float] | None, resident: str) -> tuple[str, ...]:
+def _row(one: Manifest, costs: ModelSummary | Measurement | None, resident: str) -> tuple[str, ...]:
     memory, load, execution = ("not measured", "", "")
     if costs is not None:
-        memory, load, execution = f"{costs[0] / 1e6:.1f}", f"{costs[1]:.0f}", f"{costs[2]:.1f}"
+        memory, load = f"{costs.memory_bytes / 1e6:.1f}", f"{costs.load_ms:.0f}"
+        execution = f"{costs.execution_ms:.1f}"
     size_mb = f"{one.size_bytes / 1e6:.1f}"
     return one.name, str(one.version), size_mb, memory, load, execution, resident, str(len(one.labels))

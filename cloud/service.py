@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -42,34 +43,20 @@ MAX_NEW_OBJECTS = 256
 """Limit of objects in one AddObjects call."""
 
 
+@dataclass(eq=False)
 class RecognitionService(Service):
-    """Recognises images with all objects of a catalogue, or with the network of that name.
-
-    Parameters
-    ----------
-    catalogues : Catalogues
-        Catalogues in service.
-    extractor : FeatureExtractor
-        Extracts features from images.
-    networks : CloudNetworks
-        Answer requests for names without a catalogue.
-    limits : ImageLimits
-        Limits of images for networks.
-    """
+    """Recognises images with all objects of a catalogue, or with the network of that name."""
 
     descriptor: ClassVar[ServiceDescriptor] = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 
-    def __init__(
-        self,
-        catalogues: Catalogues,
-        extractor: FeatureExtractor,
-        networks: CloudNetworks,
-        limits: ImageLimits,
-    ) -> None:
-        self._catalogues = catalogues
-        self._extractor = extractor
-        self._networks = networks
-        self._limits = limits
+    catalogues: Catalogues
+    """Catalogues in service."""
+    extractor: FeatureExtractor
+    """Extracts features from images."""
+    networks: CloudNetworks
+    """Answer requests for names without a catalogue."""
+    limits: ImageLimits
+    """Limits of images for networks."""
 
     def recognize(
         self, request: RecognizeRequest, context: CallContext
@@ -80,11 +67,11 @@ class RecognitionService(Service):
         unless the device will send further images of the same scene.
         """
         name = context.catalogue
-        catalogue = self._catalogues.find(name)
+        catalogue = self.catalogues.find(name)
         if catalogue is None:
-            if self._networks.repository.has(name):
+            if self.networks.repository.has(name):
                 return self._ask_network(request, context)
-            catalogue = self._catalogues.get(name)
+            catalogue = self.catalogues.get(name)
         recognizer = catalogue.recognizer
         kind = request.WhichOneof("input")
         if kind == "features":
@@ -94,7 +81,7 @@ class RecognitionService(Service):
             result = recognize_image(
                 _image(request, context),
                 recognizer,
-                self._extractor,
+                self.extractor,
                 go_on=lambda: not (request.image.one_look or context.deadline.expired()),
             )
         else:
@@ -108,10 +95,10 @@ class RecognitionService(Service):
         """Label from a network. It cannot use features: the answer is "unknown", and the image may follow."""
         if request.WhichOneof("input") == "features":
             return RecognizeResponse(answered_by=ANSWERED_BY, grain=NETWORK)
-        image, memory = _image(request, context), self._networks.memory
+        image, memory = _image(request, context), self.networks.memory
 
         def answer(lease: Lease) -> RecognizeResponse:
-            found = classify(lease, image, self._limits, context.deadline.remaining_s())
+            found = classify(lease, image, self.limits, context.deadline.remaining_s())
             message = recognized_object_to_proto(found) if found else None
             return RecognizeResponse(object=message, answered_by=ANSWERED_BY, grain=NETWORK)
 
@@ -122,50 +109,40 @@ class RecognitionService(Service):
             return answer(found)
 
 
+@dataclass(eq=False)
 class CatalogueService(Service):
-    """Lists catalogues and objects, sends object models, adds and removes objects.
-
-    Parameters
-    ----------
-    catalogues : Catalogues
-        Catalogues in service.
-    intake : ObjectIntake
-        Trains new objects.
-    training : str
-        Fingerprint of the current training settings.
-    max_response_bytes : int
-        Limit of the models in a response; ids of omitted models are listed.
-    """
+    """Lists catalogues and objects, sends object models, adds and removes objects."""
 
     descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Catalogue"]
     own_worker: ClassVar[bool] = True  # a long queue makes models more urgent for an edge: decision 034
 
-    def __init__(
-        self, catalogues: Catalogues, intake: ObjectIntake, *, training: str, max_response_bytes: int
-    ) -> None:
-        self._catalogues = catalogues
-        self._intake = intake
-        self._training = training
-        self._max_response_bytes = max_response_bytes
+    catalogues: Catalogues
+    """Catalogues in service."""
+    intake: ObjectIntake
+    """Trains new objects."""
+    training: str
+    """Fingerprint of the current training settings."""
+    max_response_bytes: int
+    """Limit of the models in a response; ids of omitted models are listed."""
 
     def get_object_models(
         self, request: pb.GetObjectModelsRequest, context: CallContext
     ) -> pb.GetObjectModelsResponse:
         """Models of the newest revision, in the order of the request; at least one if any exists."""
         wanted = _ids(request.object_ids)
-        content = self._catalogues.get(context.catalogue).content
+        content = self.catalogues.get(context.catalogue).content
         models = [content.models[name] for name in wanted if name in content.models]
         missing = [name for name in wanted if name not in content.models]
         response = pb.GetObjectModelsResponse(missing=missing, revision=content.revision)
-        add_models(response, context.response_blobs, models, self._max_response_bytes)
+        add_models(response, context.response_blobs, models, self.max_response_bytes)
         return response
 
     def list_objects(self, request: pb.ListObjectsRequest, context: CallContext) -> pb.ListObjectsResponse:
         """All objects of the catalogue, by id. Every listed object can be fetched."""
         del request
-        catalogue = self._catalogues.get(context.catalogue)
+        catalogue = self.catalogues.get(context.catalogue)
         content = catalogue.content
-        stored = self._catalogues.store.objects(catalogue.name) if content.revision else ()
+        stored = self.catalogues.store.objects(catalogue.name) if content.revision else ()
         summaries = [self._summary(item, content) for item in stored if item.object_id in content.models]
         return pb.ListObjectsResponse(objects=summaries, revision=content.revision)
 
@@ -174,8 +151,8 @@ class CatalogueService(Service):
     ) -> pb.ListCataloguesResponse:
         """The catalogues that the caller may use, by name; UNAVAILABLE until all are loaded."""
         del request
-        self._catalogues.check_loaded()
-        served = (one for one in self._catalogues.all() if context.caller.sees(one.name))
+        self.catalogues.check_loaded()
+        served = (one for one in self.catalogues.all() if context.caller.sees(one.name))
         states = {catalogue.name: catalogue.state for catalogue in served}
         return pb.ListCataloguesResponse(
             catalogues=[
@@ -189,7 +166,7 @@ class CatalogueService(Service):
     ) -> Future[pb.AddObjectsResponse]:
         """Add or replace objects; answers when they are recognised (with ``index_later``: stored)."""
         objects = _new_objects(request, context)
-        adding = self._intake.add(
+        adding = self.intake.add(
             context.catalogue,
             objects,
             index_later=request.index_later,
@@ -203,7 +180,7 @@ class CatalogueService(Service):
         self, request: pb.RemoveObjectsRequest, context: CallContext
     ) -> Future[pb.RemoveObjectsResponse]:
         """Remove objects; answers when they are no longer recognised."""
-        catalogue = self._catalogues.get(context.catalogue)
+        catalogue = self.catalogues.get(context.catalogue)
         outcome = catalogue.remove(_ids(request.object_ids), _author(context))
         response = pb.RemoveObjectsResponse(
             removed=outcome.removed, missing=outcome.missing, revision=outcome.revision
@@ -217,9 +194,7 @@ class CatalogueService(Service):
         del request
         if not context.catalogue:
             raise InvalidArgument("no catalogue was named", advice="name the one that is to be removed")
-        return pb.RemoveCatalogueResponse(
-            objects=self._catalogues.remove(context.catalogue, _author(context))
-        )
+        return pb.RemoveCatalogueResponse(objects=self.catalogues.remove(context.catalogue, _author(context)))
 
     def _summary(self, item: StoredObject, content: Content) -> pb.ObjectSummary:
         # The store may be one version ahead of the content, which has no digest of that version yet.
@@ -230,7 +205,7 @@ class CatalogueService(Service):
             version=item.version,
             views=item.views,
             model_bytes=item.model_bytes,
-            content_hash=item.content_hash if item.training == self._training else "",
+            content_hash=item.content_hash if item.training == self.training else "",
             model_digest=content.digests[item.object_id] if served else b"",
         )
 

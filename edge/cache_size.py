@@ -6,12 +6,11 @@ millisecond for 10,000 objects, is simpler than a search, and cannot stop at a l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import ExpectedLatency, FloatArray, LatencyTerms
 from nearsight.edge.request_distribution import Ranking
 
@@ -34,72 +33,65 @@ class CacheSizeDecision:
     """The decision in one line, as text for the user."""
 
 
-class CacheSizeOptimizer:
-    """Finds the cache size with the least expected latency, for one set of measured costs.
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """Terms of equation 3.4, except the distribution: from a profile, corrected by recent measurements."""
+
+    lookup_ms: FloatArray
+    """(K + 1,) float64: f(k) for k = 0 … K."""
+    recall: FloatArray
+    """(K + 1,) float64: recall(k)."""
+    miss_ms: float
+    """L_miss."""
+    indifference: float = 0.0
+    """See `LookupCorrection.indifference`."""
+
+    def expected(self, ranking: Ranking, k_max: int | None = None) -> ExpectedLatency:
+        """Equation 2.3 for each k in 0 … min(k_max, K, N); parameters as in `choose_size`."""
+        largest = min(len(self.lookup_ms) - 1, len(ranking))
+        if k_max is not None:
+            largest = max(0, min(largest, k_max))
+        sizes = slice(largest + 1)
+        return ExpectedLatency(
+            self.lookup_ms[sizes], self.recall[sizes], ranking.cumulative[sizes], self.miss_ms
+        )
+
+    def terms_of(self, object_ids: Collection[str], ranking: Ranking) -> LatencyTerms:
+        """Equation 2.3 for a cache that holds exactly these objects, whatever their probabilities."""
+        # A cache larger than the profile has the costs of the profile's largest size.
+        k = min(len(object_ids), len(self.lookup_ms) - 1)
+        lookup_ms, recall = float(self.lookup_ms[k]), float(self.recall[k])
+        cached = min(1.0, ranking.probability_of(object_ids))
+        expected_ms = lookup_ms + (1.0 - recall * cached) * self.miss_ms
+        return LatencyTerms(len(object_ids), lookup_ms, recall, cached, self.miss_ms, expected_ms)
+
+
+def choose_size(costs: Costs, ranking: Ranking, k_max: int | None = None) -> CacheSizeDecision:
+    """Choose k in 0 … min(k_max, K, N) with the least expected latency; the smallest of equally good sizes.
 
     Parameters
     ----------
-    lookup_ms, recall : ndarray, (K + 1,) float64
-        f(k) and recall(k) for k = 0 … K, from a profile, corrected by recent measurements.
+    costs : Costs
+        Measured costs of each size.
+    ranking : Ranking
+        The estimated request distribution.
+    k_max : int, optional
+        Upper bound, such as the number of objects that were requested at least once.
 
     Notes
     -----
     With linear f and constant recall the minimum is the threshold rule "cache i iff recall · p_i · L_miss >
     b", where b is the slope of f. The tests verify this.
     """
-
-    def __init__(self, lookup_ms: FloatArray, recall: FloatArray) -> None:
-        if lookup_ms.shape != recall.shape or lookup_ms.ndim != 1 or not len(lookup_ms):
-            raise InvalidArgument(
-                f"lookup_ms and recall must be of one shape (K + 1,), got {lookup_ms.shape}, {recall.shape}"
-            )
-        self._lookup_ms = lookup_ms
-        self._recall = recall
-
-    def decide(self, ranking: Ranking, miss_ms: float, k_max: int | None = None) -> CacheSizeDecision:
-        """Choose k in 0 … min(k_max, K, N); the smallest of equally good sizes.
-
-        Parameters
-        ----------
-        ranking : Ranking
-            The estimated request distribution.
-        miss_ms : float
-            L_miss.
-        k_max : int, optional
-            Upper bound, such as the number of objects that were requested at least once.
-        """
-        expected = self.expected(ranking, miss_ms, k_max)
-        latency_ms = expected.evaluate()
-        largest = len(latency_ms) - 1
-        k = int(np.argmin(latency_ms))
-        sizes = {0, k - 1, k + 1, largest} - {k}
-        alternatives = {
-            size: expected.terms(size, latency_ms) for size in sorted(sizes) if 0 <= size <= largest
-        }
-        terms = expected.terms(k, latency_ms)
-        return CacheSizeDecision(
-            k, largest, terms, alternatives, ranking.top(k), _why(terms, alternatives, largest)
-        )
-
-    def expected(self, ranking: Ranking, miss_ms: float, k_max: int | None = None) -> ExpectedLatency:
-        """Equation 2.3 for each k in 0 … min(k_max, K, N); parameters as in `decide`."""
-        largest = min(len(self._lookup_ms) - 1, len(ranking))
-        if k_max is not None:
-            largest = max(0, min(largest, k_max))
-        return ExpectedLatency(
-            self._lookup_ms[: largest + 1],
-            self._recall[: largest + 1],
-            ranking.cumulative[: largest + 1],
-            miss_ms,
-        )
-
-    def latency_of(self, object_ids: Iterable[str], ranking: Ranking, miss_ms: float) -> float:
-        """E[L] in ms of a cache that holds exactly these objects, whatever their probabilities."""
-        held = frozenset(object_ids)
-        # A cache larger than the profile has the costs of the profile's largest size.
-        k = min(len(held), len(self._lookup_ms) - 1)
-        hit_ratio = float(self._recall[k]) * min(1.0, ranking.probability_of(held))
-        return float(self._lookup_ms[k]) + (1.0 - hit_ratio) * miss_ms
+    expected = costs.expected(ranking, k_max)
+    latency_ms = expected.evaluate()
+    largest = len(latency_ms) - 1
+    k = int(np.argmin(latency_ms))
+    sizes = {0, k - 1, k + 1, largest} - {k}
+    alternatives = {size: expected.terms(size, latency_ms) for size in sorted(sizes) if 0 <= size <= largest}
+    terms = expected.terms(k, latency_ms)
+    why = _why(terms, alternatives, largest)
+    return CacheSizeDecision(k, largest, terms, alternatives, ranking.top(k), why)
 
 
 def _why(terms: LatencyTerms, alternatives: Mapping[int, LatencyTerms], k_max: int) -> str:

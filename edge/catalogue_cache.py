@@ -35,7 +35,7 @@ from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
 from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
-from nearsight.edge.profiler import MissLatency, Profiler, Regret
+from nearsight.edge.profiler import Profiler, Regret
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.quick_profile import ProfileMeasurement
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
@@ -114,7 +114,7 @@ class CatalogueCache:
         self.markov = MarkovEstimator(listing.versions, cache.markov, services.clock, journal=journal)
         recognition = settings.recognition
         profile = services.profile or default_profile(recognition.backend, recognition.query_features)
-        self.profiler = Profiler(profile, MissLatency(cache.miss_prior_ms, cache.miss_window))
+        self.profiler = Profiler(profile, cache.miss_prior_ms, cache.miss_window)
         self.optimizer = Optimizer(cache)
         self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)

@@ -46,9 +46,9 @@ def edge(  # noqa: PLR0917  each is a flag
     named = {
         "cloud": cloud,
         "server.listen": listen,
-        "cache.profile": str(profile) if profile is not None else None,
+        "cache.profile": profile,
         "cache.k_max": k_max,
-        "state": str(state) if state is not None else None,
+        "state": state,
     }
     settings = load_settings(EdgeSettings, "edge", config, flag_overrides(assignments, named)).settings
     run_daemon("edge", settings, lambda metrics: EdgeDaemon(settings, metrics), announce=announce)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -33,23 +34,17 @@ MAX_IDS = 10_000
 """Limit of ids in one request, as at the cloud."""
 
 
+@dataclass(eq=False)
 class EdgeCatalogueService(Service):
-    """The Catalogue service of the edge, which is read-only.
-
-    Parameters
-    ----------
-    caches : CatalogueCaches
-        The recognition caches, which hold and fetch models.
-    max_response_bytes : int
-        Limit of the models in a response; ids of omitted models are listed.
-    """
+    """The Catalogue service of the edge, which is read-only."""
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
     own_worker: ClassVar[bool] = True  # a long queue makes models more urgent for devices: decision 034
 
-    def __init__(self, caches: CatalogueCaches, *, max_response_bytes: int) -> None:
-        self._caches = caches
-        self._max_response_bytes = max_response_bytes
+    caches: CatalogueCaches
+    """The recognition caches, which hold and fetch models."""
+    max_response_bytes: int
+    """Limit of the models in a response; ids of omitted models are listed."""
 
     def get_object_models(
         self, request: GetObjectModelsRequest, context: CallContext
@@ -58,13 +53,13 @@ class EdgeCatalogueService(Service):
         if len(request.object_ids) > MAX_IDS:
             raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
         wanted = tuple(dict.fromkeys(request.object_ids))
-        cache = self._caches.admit(context.catalogue)
+        cache = self.caches.admit(context.catalogue)
         answers = then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
 
         def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
             revision = cache.result().listing.revision
             response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
-            add_models(response, context.response_blobs, answer.models, self._max_response_bytes)
+            add_models(response, context.response_blobs, answer.models, self.max_response_bytes)
             response.left_out.extend(answer.left_out)
             return response
 
@@ -78,13 +73,13 @@ class EdgeCatalogueService(Service):
             listing = cache.listing
             return ListObjectsResponse(objects=listing.entries, revision=listing.revision)
 
-        return then(self._caches.admit(context.catalogue), respond)
+        return then(self.caches.admit(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
         """Catalogues that the caller may use. For catalogues with a cache, the edge's own listing counts."""
         del request
-        known = dict(self._caches.listed)
-        for cache in self._caches.all():
+        known = dict(self.caches.listed)
+        for cache in self.caches.all():
             listing = cache.listing
             known[cache.name] = CatalogueSummary(
                 name=cache.name, objects=len(listing.versions), revision=listing.revision
@@ -113,22 +108,16 @@ class EdgeNetworkIntakeService(Service):
     put_model_chunk = add_model = remove_model = refuse
 
 
+@dataclass(eq=False)
 class PredictionService(Service):
-    """The Prediction service of the edge (dissertation, section 4.6, "cache hit").
-
-    Parameters
-    ----------
-    caches : CatalogueCaches
-        Recognition caches, which learn from the reports.
-    load : LoadControl
-        Estimates the compute time of a photo.
-    """
+    """The Prediction service of the edge (dissertation, section 4.6, "cache hit")."""
 
     descriptor: ClassVar[ServiceDescriptor] = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
 
-    def __init__(self, caches: CatalogueCaches, load: LoadControl) -> None:
-        self._caches = caches
-        self._load = load
+    caches: CatalogueCaches
+    """Recognition caches, which learn from the reports."""
+    load: LoadControl
+    """Estimates the compute time of a photo."""
 
     def get_next_objects(
         self, request: GetNextObjectsRequest, context: CallContext
@@ -136,9 +125,9 @@ class PredictionService(Service):
         """Count a local hit of a device, and predict the next objects; none for a new catalogue."""
         if not request.current_object_id:
             raise InvalidArgument("the request does not name the recognised object")
-        cache = self._caches.get(context.catalogue)
+        cache = self.caches.get(context.catalogue)
         if cache is None:
-            self._caches.admit(context.catalogue)
+            self.caches.admit(context.catalogue)
             return GetNextObjectsResponse(next_objects=next_objects_to_proto(NextObjects.nothing(), 0))
         following = cache.note_device_hit(context.client_id, request.current_object_id)
         if following is None:
@@ -148,7 +137,7 @@ class PredictionService(Service):
             )
         return GetNextObjectsResponse(
             next_objects=next_objects_to_proto(following, cache.listing.revision),
-            answer_ms=answer_ms(context.queue_ms, self._load, cache.size),
+            answer_ms=answer_ms(context.queue_ms, self.load, cache.size),
         )
 
 

@@ -2,8 +2,8 @@
 
 If requests arrive faster than the edge processes them, its queue grows. Two methods prevent this: a cache
 that is small enough for fast lookups (`largest_cache`), or passing on the share of requests that exceeds
-the capacity (`LoadBalancer`). `RecentWork` estimates the compute time of a photo, for devices. `LoadControl`
-combines these. The daemon has one, because all catalogues share the machine.
+the capacity (`edge_probability`). `RecentWork` estimates the compute time of a photo, for devices.
+`LoadControl` combines these. The daemon has one, because all catalogues share the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import FloatArray
 from nearsight.common.object_cache.profile import RollingMean
 from nearsight.edge.settings import LoadSettings, MultiUser
@@ -25,118 +24,45 @@ RECOGNIZE = "nearsight.v1.Recognition.Recognize"
 """The method whose calls count as load."""
 PRESENT_S = 5.0
 """Compute times are used unchanged if they are at most this old [s]."""
+LONGEST_INTERVAL_MS = 10_000.0
+"""Longer times between requests count as this value [ms]."""
 _WINDOW = 20
 
 
-class InterArrivalTime:
-    """Mean time between requests, over all devices.
+class InterArrivalTime(RollingMean):
+    """Mean time between requests, over all devices [ms].
 
-    Parameters
-    ----------
-    window : int
-        Number of requests in the mean.
-    seed_ms : float
-        Initial value of all intervals in the window.
-    longest_ms : float
-        Longer intervals count as this value. Otherwise a single quiet night between two busy periods would
-        hide the load for the next hundred requests. ``inf`` is the plain mean of the dissertation.
+    Long intervals are limited: otherwise a single quiet night between two busy periods would hide the load
+    for the next hundred requests. The dissertation has no such limit.
     """
 
-    def __init__(self, window: int = 100, seed_ms: float = 200.0, longest_ms: float = 10_000.0) -> None:
-        if not longest_ms > 0:
-            raise InvalidArgument(f"the longest interval must be above 0, got {longest_ms} ms")
-        self._mean = RollingMean(window, seed_ms)
-        self._longest_ms = longest_ms
-        self._last_s: float | None = None
+    _last_s: float | None = None
 
-    @property
-    def mean_ms(self) -> float:
-        """IAT_mean [ms]."""
-        return self._mean.mean
-
-    @property
-    def assumed(self) -> str:
-        """As `RollingMean.assumed`."""
-        return self._mean.assumed
-
-    def observe(self, now_s: float) -> None:
+    def arrived(self, now_s: float) -> None:
         """Record the arrival of a request."""
         if self._last_s is not None:
             # Threads may report two arrivals in reverse order.
-            self._mean.observe(min(self._longest_ms, max(0.0, now_s - self._last_s) * 1e3))
+            self.observe(min(LONGEST_INTERVAL_MS, max(0.0, now_s - self._last_s) * 1e3))
         self._last_s = now_s
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """How much the edge may compute in parallel.
-
-    Raises
-    ------
-    InvalidArgument
-        If ``share`` is outside of (0, 1], or ``servers`` is less than 1.
-    """
-
-    share: float = 1.0
-    """Used share of the capacity. 1 as in the dissertation's text; its system used 0.9, which keeps the queue
-    short. At a load of exactly 1 a queue grows without bound."""
-    servers: int = 1
-    """Number of requests that the edge processes in parallel."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InvalidArgument(f"the used share of the edge must be in (0, 1], got {self.share}")
-        if self.servers < 1:
-            raise InvalidArgument(f"an edge has at least one server, got {self.servers}")
-
-    @property
-    def used(self) -> float:
-        """``share · servers``."""
-        return self.share * self.servers
-
-
-class LoadBalancer:
-    """P(edge) = min(1, share · servers · IAT / compute): the first decision about a request.
+def edge_probability(interarrival_ms: float, compute_ms: float, capacity: float) -> float:
+    """P(edge) = min(1, capacity · IAT / compute): share of requests that the edge has the time to compute.
 
     Parameters
     ----------
-    interarrival : InterArrivalTime
-        Mean time between all requests that reach the edge; the caller reports arrivals to it.
-    capacity : Capacity
-        Capacity of the edge.
-    window : int
-        Number of requests in the mean of the compute time.
-    compute_seed_ms : float
-        Initial value of all compute times in the window.
+    interarrival_ms : float
+        IAT_mean, over all requests that reach the edge.
+    compute_ms : float
+        Mean compute time of a request at the edge, without requests that were passed on at once.
+    capacity : float
+        Used share of the edge's time, times the number of requests that it processes in parallel.
 
     Notes
     -----
-    Source: Cachier dissertation, section 3.5.1.2. Not thread-safe.
+    Source: Cachier dissertation, section 3.5.1.2.
     """
-
-    def __init__(
-        self,
-        interarrival: InterArrivalTime,
-        capacity: Capacity,
-        window: int = 100,
-        compute_seed_ms: float = 50.0,
-    ) -> None:
-        self._interarrival = interarrival
-        self.compute = RollingMean(window, compute_seed_ms)
-        """Mean compute time of a request at the edge [ms], without requests that were passed on at once."""
-        self._capacity = capacity
-
-    @property
-    def edge_probability(self) -> float:
-        """Current P(edge)."""
-        if self.compute.mean <= 0:
-            return 1.0
-        return min(1.0, self._capacity.used * self._interarrival.mean_ms / self.compute.mean)
-
-    def to_edge(self, rng: np.random.Generator) -> bool:
-        """Whether to process the request that just arrived; otherwise it goes to the cloud."""
-        probability = self.edge_probability
-        return probability >= 1 or float(rng.random()) < probability
+    return min(1.0, capacity * interarrival_ms / compute_ms) if compute_ms > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +86,8 @@ class SizeBound:
         return f"k <= {self.k_max}: f = {self.lookup_ms:.2f} ms of the {self.allowed_ms:.1f} ms per request"
 
 
-def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: Capacity) -> SizeBound:
-    """The largest k with f(k) ≤ share · servers · IAT_mean.
+def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: float) -> SizeBound:
+    """The largest k with f(k) ≤ capacity · IAT_mean.
 
     The expected latency does not model a queue. If requests arrive faster than f(k), its minimum is a cache
     that is too large. Requests for objects beyond the limit go to the cloud, as misses.
@@ -169,28 +95,19 @@ def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: Capac
     Parameters
     ----------
     lookup_ms : ndarray, (K + 1,) float64
-        f(k) for k = 0 … K, non-decreasing.
-    interarrival_ms : float
-        IAT_mean.
-    capacity : Capacity
-        Capacity of the edge.
-
-    Raises
-    ------
-    InvalidArgument
-        If f decreases somewhere, or the time is negative.
+        f(k) for k = 0 … K. f(0), which is mostly network time, bounds no size, and an empty cache is always
+        allowed.
+    interarrival_ms, capacity : float
+        As in `edge_probability`.
 
     Notes
     -----
     Source: Cachier dissertation, section 3.5.1.1.
     """
-    if lookup_ms.ndim != 1 or not len(lookup_ms) or (np.diff(lookup_ms) < 0).any():
-        raise InvalidArgument("lookup_ms must be one value per cache size from 0 on, and must not fall")
-    if not interarrival_ms >= 0:
-        raise InvalidArgument(f"a time between requests cannot be {interarrival_ms} ms")
-    allowed_ms = capacity.used * interarrival_ms
-    k_max = max(0, int(np.searchsorted(lookup_ms, allowed_ms, side="right")) - 1)
-    return SizeBound(k_max, allowed_ms, float(lookup_ms[k_max]), k_max < len(lookup_ms) - 1)
+    allowed_ms = capacity * interarrival_ms
+    rising_ms = np.maximum.accumulate(np.concatenate([[0.0], lookup_ms[1:]]))
+    k_max = int(np.searchsorted(rising_ms, allowed_ms, side="right")) - 1
+    return SizeBound(k_max, allowed_ms, float(rising_ms[k_max]), k_max < len(rising_ms) - 1)
 
 
 class RecentWork:
@@ -255,10 +172,8 @@ class LoadControl:
         self._clock = clock
         self._lock = threading.Lock()
         self._interarrival = InterArrivalTime(settings.window, settings.interarrival_seed_ms)
-        self._capacity = Capacity(settings.share, servers)
-        self._balancer = LoadBalancer(
-            self._interarrival, self._capacity, settings.window, settings.compute_seed_ms
-        )
+        self._compute = RollingMean(settings.window, settings.compute_seed_ms)
+        self._capacity = settings.share * servers
         self._recent = RecentWork(servers)
         self._rng = np.random.default_rng(settings.seed)
         self._last_arrival_s = clock.monotonic()
@@ -274,21 +189,22 @@ class LoadControl:
             return
         with self._lock:
             self._last_arrival_s = self._clock.monotonic()
-            self._interarrival.observe(self._last_arrival_s)
+            self._interarrival.arrived(self._last_arrival_s)
 
     def may_work(self) -> bool:
         """Whether the edge may process a request; otherwise it must pass the request on at once."""
         if self._multi_user != "load-balanced":
             return True
         with self._lock:
-            to_edge = self._balancer.to_edge(self._rng)
+            probability = self._edge_probability()
+            to_edge = probability >= 1 or float(self._rng.random()) < probability
             self._passed_on += not to_edge
             return to_edge
 
     def computed(self, compute_ms: float) -> None:
         """Record the compute time of a request."""
         with self._lock:
-            self._balancer.compute.observe(compute_ms)
+            self._compute.observe(compute_ms)
             self._recent.observe(self._clock.monotonic(), compute_ms)
 
     def compute_ms(self) -> float | None:
@@ -300,18 +216,14 @@ class LoadControl:
             compute_ms = self._recent.expected_ms(self._clock.monotonic())
             if compute_ms is None or self._multi_user != "load-balanced":
                 return compute_ms
-            return compute_ms * self._balancer.edge_probability
+            return compute_ms * self._edge_probability()
 
     def largest_size(self, lookup_ms: FloatArray, k_max: int) -> int:
         """Maximum number of objects in a cache with this f(k), at most ``k_max``."""
         if self._multi_user != "bounded":
             return k_max
         with self._lock:
-            # f(0) is mostly network time. It is set to 0, so that an empty cache is always allowed and f(0)
-            # does not bound other sizes. The other values rise by construction; `accumulate` makes sure,
-            # because `largest_cache` rejects falling values.
-            looking_up_ms = np.maximum.accumulate(np.concatenate([[0.0], lookup_ms[1:]]))
-            self._last_bound = largest_cache(looking_up_ms, self._interarrival.mean_ms, self._capacity)
+            self._last_bound = largest_cache(lookup_ms, self._interarrival.mean, self._capacity)
             return min(k_max, self._last_bound.k_max)
 
     def idle_s(self) -> float:
@@ -323,12 +235,14 @@ class LoadControl:
         """The load in one line, as text for the user."""
         with self._lock:
             every = (
-                f"a request every {self._interarrival.mean_ms:.1f} ms{self._interarrival.assumed}, "
-                f"{self._balancer.compute.mean:.1f} ms of work each{self._balancer.compute.assumed}"
+                f"a request every {self._interarrival.mean:.1f} ms{self._interarrival.assumed}, "
+                f"{self._compute.mean:.1f} ms of work each{self._compute.assumed}"
             )
             if self._multi_user == "load-balanced":
-                probability = self._balancer.edge_probability
-                return f"{every}; P(edge) = {probability:.2f}, {self._passed_on} passed on"
+                return f"{every}; P(edge) = {self._edge_probability():.2f}, {self._passed_on} passed on"
             if self._multi_user == "bounded" and self._last_bound is not None:
                 return f"{every}; {self._last_bound.why}"
             return every
+
+    def _edge_probability(self) -> float:
+        return edge_probability(self._interarrival.mean, self._compute.mean, self._capacity)

@@ -18,7 +18,6 @@ from prometheus_client.metrics_core import Metric
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.recognition.classifiers.registry import AUTO, bytes_per_descriptor
 from nearsight.common.recognition.models import FEATURE_BYTES
-from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.inference.networks import EdgeNetworks
@@ -174,9 +173,7 @@ class MemoryBudget:
     def _claim(self, cache: CatalogueCache, requests_hz: float) -> Claim:
         ranking = cache.estimator.ranking()
         costs = cache.profiler.costs(len(ranking))
-        optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
-        most = min(self._settings.cache.k_max, ranking.seen)
-        expected_ms = optimizer.expected(ranking, costs.miss_ms, most).evaluate()
+        expected_ms = costs.expected(ranking, min(self._settings.cache.k_max, ranking.seen)).evaluate()
         return Claim.of_objects(expected_ms, requests_hz, self._object_bytes(cache))
 
     def _most_bytes(self, cache: CatalogueCache) -> float:

@@ -322,20 +322,16 @@ class ModelSupply:
     def _answer(self, object_ids: Sequence[str], arrived: Mapping[str, ObjectModel]) -> ModelsAnswer:
         """Current answer to a request; ``arrived`` are models that were fetched for it."""
         versions = self._listing().versions
-        models: list[ObjectModel] = []
-        left_out: list[str] = []
+        found: dict[str, ObjectModel | None] = {}
         for name in object_ids:
-            if name not in versions:
-                continue
-            model = arrived.get(name)
-            if model is None or model.version != versions[name]:
-                model = self.held(name)
-            if model is None:
-                left_out.append(name)
-            else:
-                models.append(model)
-        missing = tuple(name for name in object_ids if name not in versions)
-        return ModelsAnswer(tuple(models), missing, tuple(left_out))
+            if name in versions:
+                model = arrived.get(name)
+                found[name] = model if model is not None and self.current(model) else self.held(name)
+        return ModelsAnswer(
+            tuple(model for model in found.values() if model is not None),
+            tuple(name for name in object_ids if name not in versions),
+            tuple(name for name, model in found.items() if model is None),
+        )
 
 
 def _dropped() -> Unavailable:

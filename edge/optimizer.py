@@ -23,10 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
-from nearsight.common.object_cache.expected_latency import LatencyTerms, why_cache_is_empty
+from nearsight.common.object_cache.expected_latency import why_cache_is_empty
 from nearsight.common.text import percent
-from nearsight.edge.cache_size import CacheSizeDecision, CacheSizeOptimizer
-from nearsight.edge.profiler import Costs
+from nearsight.edge.cache_size import CacheSizeDecision, Costs, choose_size
 from nearsight.edge.request_distribution import Ranking
 from nearsight.edge.settings import CacheSettings
 
@@ -163,8 +162,7 @@ class Optimizer:
         """
         ranking, costs = inputs.ranking, inputs.costs
         if self._settings.policy == "adaptive":
-            optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
-            return optimizer.decide(ranking, costs.miss_ms, min(k_max, ranking.seen))
+            return choose_size(costs, ranking, min(k_max, ranking.seen))
         return _explained(self._settings.policy, self._baseline(inputs, k_max), ranking, costs)
 
     def _baseline(self, inputs: DecisionInputs, k_max: int) -> tuple[str, ...]:
@@ -196,9 +194,8 @@ class Optimizer:
         if not entering and not leaving:
             return CacheChange(False, "the cache has the wanted objects")
         ranking, costs = inputs.ranking, inputs.costs
-        optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
-        now_ms = optimizer.latency_of(state.cached, ranking, costs.miss_ms)
-        gain_ms = now_ms - optimizer.latency_of(target, ranking, costs.miss_ms)
+        now_ms = costs.terms_of(state.cached, ranking).expected_ms
+        gain_ms = now_ms - costs.terms_of(target, ranking).expected_ms
         if not (state.cached and target) and gain_ms < costs.indifference * now_ms:
             why = f"only {gain_ms:.3f} ms per request to gain, within {percent(costs.indifference)}"
             return CacheChange(False, why, gain_ms)
@@ -211,14 +208,7 @@ class Optimizer:
 
 
 def _explained(policy: str, object_ids: tuple[str, ...], ranking: Ranking, costs: Costs) -> CacheSizeDecision:
-    """A baseline's choice with its terms of equation 2.3; sizes beyond the profile cost as its largest."""
-    k = min(len(object_ids), len(costs.lookup_ms) - 1)
-    lookup_ms, recall, miss_ms = float(costs.lookup_ms[k]), float(costs.recall[k]), costs.miss_ms
-    cached = min(1.0, ranking.probability_of(object_ids))
-    expected_ms = lookup_ms + (1.0 - recall * cached) * miss_ms
-    terms = LatencyTerms(len(object_ids), lookup_ms, recall, cached, miss_ms, expected_ms)
-    empty_ms, empty_recall = float(costs.lookup_ms[0]), float(costs.recall[0])
-    offload = LatencyTerms(0, empty_ms, empty_recall, 0.0, miss_ms, empty_ms + miss_ms)
-    why = f"{policy}: k={len(object_ids)}, {expected_ms:.2f} ms expected, without a cache {miss_ms:.2f} ms"
-    size = len(object_ids)
+    """A baseline's choice with its terms of equation 2.3."""
+    terms, offload, size = costs.terms_of(object_ids, ranking), costs.terms_of((), ranking), len(object_ids)
+    why = f"{policy}: k={size}, {terms.expected_ms:.2f} ms expected, without a cache {costs.miss_ms:.2f} ms"
     return CacheSizeDecision(size, size, terms, {0: offload} if size else {}, object_ids, why)

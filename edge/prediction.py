@@ -18,12 +18,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearsight.common.clock import Clock
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.common.object_cache.next_objects import NextObjects
-from nearsight.edge.profiler import Costs
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.settings import TransitionSettings
 
 # Factor in favour of prefetched objects.
@@ -162,19 +162,14 @@ class IdlePrefetch:
         self._probabilities: dict[str, float] = {}
         self._predicted = self._actual = 0.0
         self._asked: set[str] = set()
-        self._entered = self._useful = self._wasted = 0
+        self.count = PrefetchCount(0, 0, 0)
+        """Counts since the start."""
 
     @property
     def trust(self) -> float:
         """Ratio of actual to predicted requests for prefetched objects, with 1 added to both; at most 1."""
         with self._lock:
             return min(1.0, (self._actual + 1.0) / (self._predicted + 1.0))
-
-    @property
-    def count(self) -> PrefetchCount:
-        """Counts since the start."""
-        with self._lock:
-            return PrefetchCount(self._entered, self._useful, self._wasted)
 
     def choose(
         self, expected: Mapping[str, float], residents: Collection[str], costs: Costs, moving: float
@@ -224,8 +219,8 @@ class IdlePrefetch:
             new, before = frozenset(prefetched), self.prefetched
             entered = len(new - before)
             wasted = len([name for name in before - new if name not in residents and name not in self._asked])
-            self._entered += entered
-            self._wasted += wasted
+            count = self.count
+            self.count = replace(count, entered=count.entered + entered, wasted=count.wasted + wasted)
             self.prefetched = new
             self._asked &= new
             return entered, wasted
@@ -245,5 +240,5 @@ class IdlePrefetch:
             if object_id in self._asked:
                 return False
             self._asked.add(object_id)
-            self._useful += 1
+            self.count = replace(self.count, useful=self.count.useful + 1)
             return True

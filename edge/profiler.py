@@ -20,45 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import FloatArray
 from nearsight.common.object_cache.profile import CacheProfile, LookupCorrection, ProfileCurves, RollingMean
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.request_distribution import Ranking
 
 _EXTRACTION_WINDOW = 100
-
-
-class MissLatency(RollingMean):
-    """L_miss [ms]; a prior is used until the first miss is measured.
-
-    A failed miss is not recorded, because it does not measure the time of an answer.
-
-    Parameters
-    ----------
-    prior_ms : float
-        Value before the first miss.
-    window : int
-        Number of recent misses in the mean; 10 in the dissertation's system.
-
-    Raises
-    ------
-    InvalidArgument
-        As in `RollingMean`.
-    """
-
-    def __init__(self, prior_ms: float = 100.0, window: int = 10) -> None:
-        super().__init__(window, prior_ms, full=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Costs:
-    """Present terms of equation 3.4, except the distribution."""
-
-    lookup_ms: FloatArray
-    """(K + 1,) float64: f(k), corrected."""
-    recall: FloatArray
-    """(K + 1,) float64: recall(k)."""
-    miss_ms: float
-    """L_miss."""
-    indifference: float = 0.0
-    """See `LookupCorrection.indifference`."""
 
 
 class Measured(BaseModel):
@@ -81,13 +46,15 @@ class Profiler:
     ----------
     profile : CacheProfile
         Offline measurements.
-    miss_latency : MissLatency
-        Rolling mean of misses; only the profiler uses it from now on.
+    miss_prior_ms : float
+        L_miss before the first miss.
+    miss_window : int
+        Number of recent misses in the mean; 10 in the dissertation's system.
     """
 
-    def __init__(self, profile: CacheProfile, miss_latency: MissLatency) -> None:
+    def __init__(self, profile: CacheProfile, miss_prior_ms: float = 100.0, miss_window: int = 10) -> None:
         self._lock = threading.Lock()
-        self._miss_latency = miss_latency
+        self._miss_latency = RollingMean(miss_window, miss_prior_ms, full=False)
         self.extraction = RollingMean(_EXTRACTION_WINDOW, profile.extraction_ms, full=False)
         """Times of feature extraction from an image [ms]."""
         self._brought_image = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
@@ -140,7 +107,7 @@ class Profiler:
                 self.profile = measured.profile
                 self._curves = self.profile.curves(0)
             if same or not keep_profile:
-                self._correction = LookupCorrection(factor=measured.correction)
+                self._correction = LookupCorrection(measured.correction)
             self._miss_latency.refill(measured.miss_ms)
             self._brought_image.refill(measured.image_share)
             self.extraction.refill(measured.extraction_ms)
@@ -156,7 +123,7 @@ class Profiler:
             self._correction = LookupCorrection()
 
     def observe_miss(self, round_trip_ms: float) -> None:
-        """Record the time until the cloud's first answer to a miss."""
+        """Record the time until the cloud's first answer to a miss; not called if the miss failed."""
         with self._lock:
             self._miss_latency.observe(round_trip_ms)
 

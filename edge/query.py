@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.recognition.codec import features_from_proto, features_to_proto
@@ -23,67 +23,53 @@ from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 Blob = bytes | memoryview
 
 
+@dataclass(eq=False)
 class EdgeQuery:
-    """A photo in the request flow of the edge; implements `Query`.
+    """A photo in the request flow of the edge; implements `Query`."""
 
-    Parameters
-    ----------
-    image : bytes or memoryview, optional
-        Content of an image file.
-    features : Features, optional
-        Features; the query has either an image or features.
-    query_features : int
-        Number of features to extract from an image.
-    forward : {"auto", "features", "image"}
-        Form in which the query is passed on; ``auto``: the form with the lower expected latency.
-    asked_again : bool
-        Whether this device sent features of the photo just before, which the edge and the cloud did not know.
-    limits : ImageLimits
-        Limits of the image.
-    client : str
-        Client that sent the photo.
-    """
+    image: Blob | None
+    """Content of an image file."""
+    features: Features | None
+    """Features; the query has either an image or features."""
+    query_features: int
+    """Number of features to extract from an image."""
+    forward: Forward = "auto"
+    """Form in which the query is passed on; ``auto``: the form with the lower expected latency."""
+    _: KW_ONLY
+    asked_again: bool = False
+    """Whether this device just sent features of the photo, which the edge and the cloud did not know."""
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    """Limits of the image."""
+    client: str = ""
+    """Client that sent the photo."""
+    thumbnail: bytes = b""
+    """Thumbnail of the image, if the device sent one."""
+    one_look: bool = False
+    """Whether a second look at an unknown image is unnecessary."""
+    only_image: bool = False
+    """Whether a network answers the query, which cannot use features."""
+    extraction_ms: float = 0.0
+    """Expected time of feature extraction [ms]."""
+    overhead_ms: float = 0.0
+    """Extra latency of the cloud's first answer without features [ms]; see `CatalogueCache`."""
+    began_s: float = 0.0
+    """Time at which the lookup started."""
+    result_look: LookState | None = None
+    """Data of the result cache about this query."""
+    has_image: bool = field(init=False)
+    """Whether the request contains an image."""
+    image_bytes: int = field(init=False)
+    """Size of the image [bytes]; 0 if there is none."""
+    features_bytes: int | None = field(init=False)
+    """Size of its features on the network [bytes]; None if they are not extracted."""
+    may_work: bool = field(init=False)
+    """Whether the edge may compute for the query; otherwise it is passed on unchanged."""
 
-    def __init__(
-        self,
-        image: Blob | None,
-        features: Features | None,
-        query_features: int,
-        forward: Forward = "auto",
-        *,
-        asked_again: bool = False,
-        limits: ImageLimits | None = None,
-        client: str = "",
-    ) -> None:
-        self.image = image
-        self.features = features
-        self.has_image = image is not None
-        """Whether the request contains an image."""
-        self.image_bytes = len(image) if image is not None else 0
-        """Size of the image [bytes]; 0 if there is none."""
-        self.features_bytes = len(features) * BYTES_PER_FEATURE if features is not None else None
-        """Size of its features on the network [bytes]; None if they are not extracted."""
-        self.asked_again = asked_again
-        self.may_work = not asked_again
-        """Whether the edge may compute for the query; otherwise it is passed on unchanged."""
-        self.extraction_ms = 0.0
-        """Expected time of feature extraction [ms]."""
-        self.overhead_ms = 0.0
-        """Extra latency of the cloud's first answer without features [ms]; see `CatalogueCache`."""
-        self.began_s = 0.0
-        """Time at which the lookup started."""
-        self.result_look: LookState | None = None
-        """Data of the result cache about this query."""
-        self.thumbnail = b""
-        """Thumbnail of the image, if the device sent one."""
-        self.one_look = False
-        """Whether a second look at an unknown image is unnecessary."""
-        self.only_image = False
-        """Whether a network answers the query, which cannot use features."""
-        self._query_features = query_features
-        self._forward = forward
-        self._limits = limits
-        self.client = client
+    def __post_init__(self) -> None:
+        self.has_image = self.image is not None
+        self.image_bytes = len(self.image) if self.image is not None else 0
+        self.features_bytes = len(self.features) * BYTES_PER_FEATURE if self.features is not None else None
+        self.may_work = not self.asked_again
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """Possible forms; features that are not extracted yet are assumed to have the given size."""
@@ -97,13 +83,13 @@ class EdgeQuery:
         if self.has_image:
             there.append(Payload(IMAGE, self.image_bytes))
         for payload in there:
-            if payload.form == self._forward:
+            if payload.form == self.forward:
                 return [payload]
         return there
 
     def missing(self, form: str) -> Work | None:
         """Work that is necessary to pass the query on in this form; None if there is none."""
-        return Extract(self._query_features) if form == FEATURES and self.features_bytes is None else None
+        return Extract(self.query_features) if form == FEATURES and self.features_bytes is None else None
 
     def missing_features(self, count: int) -> Work | None:
         """Work that is necessary before the cache can look up ``count`` features; None if there is none."""
@@ -121,7 +107,7 @@ class EdgeQuery:
             cells = pixels_of(self.thumbnail)
             return GrayImage(cells, (cells.shape[1], cells.shape[0]))
         if self.image is not None:
-            return load_image(self.image, replace(self._limits or ImageLimits(), longest_side=KEY_SIDE_PX))
+            return load_image(self.image, replace(self.limits, longest_side=KEY_SIDE_PX))
         if self.features is None:
             raise InternalError("a query without a photo")
         return self.features
@@ -141,30 +127,16 @@ class EdgeQuery:
         return RecognizeRequest(image=image), [self.image]
 
 
+@dataclass(frozen=True, eq=False)
 class QueryReader:
-    """Creates queries from requests, and extracts features from images.
+    """Creates queries from requests, and extracts features from images."""
 
-    Parameters
-    ----------
-    extractor : FeatureExtractor
-        Extracts features from images.
-    settings : RecognitionSettings
-        Limits of images, and number of features.
-    forward : {"auto", "features", "image"}
-        Form in which all queries are passed on.
-    """
-
-    def __init__(
-        self, extractor: FeatureExtractor, settings: RecognitionSettings, forward: Forward = "auto"
-    ) -> None:
-        self._extractor = extractor
-        self._settings = settings
-        self._forward = forward
-
-    @property
-    def limits(self) -> ImageLimits:
-        """Limits of images."""
-        return self._settings.limits
+    extractor: FeatureExtractor
+    """Extracts features from images."""
+    settings: RecognitionSettings
+    """Limits of images, and number of features."""
+    forward: Forward = "auto"
+    """Form in which all queries are passed on."""
 
     def read(self, request: RecognizeRequest, context: CallContext) -> EdgeQuery:
         """Read and check the content of a request.
@@ -174,29 +146,29 @@ class QueryReader:
         InvalidArgument
             If the request has neither an image nor features, or they are malformed.
         """
-        kind, count = request.WhichOneof("input"), self._settings.query_features
+        kind, count = request.WhichOneof("input"), self.settings.query_features
         # A client may use another client's name, but it cannot use that client's key.
         client = f"{context.peer_key or ''} {context.client_id}"
         if kind == "features":
             features = features_from_proto(request.features, context.blobs)
-            return EdgeQuery(None, features, count, self._forward, client=client)
+            return EdgeQuery(None, features, count, self.forward, client=client)
         if kind == "image" and context.blobs:
-            again, thumbnail = request.image.features_unknown, request.image.thumbnail
+            thumbnail = request.image.thumbnail
             if len(thumbnail) not in {0, THUMBNAIL_BYTES}:
                 raise InvalidMessage(
                     f"a thumbnail has {THUMBNAIL_BYTES} bytes, this one has {len(thumbnail)}"
                 )
-            query = EdgeQuery(
+            return EdgeQuery(
                 context.blobs[0],
                 None,
                 count,
-                self._forward,
-                asked_again=again,
-                limits=self._settings.limits,
+                self.forward,
+                asked_again=request.image.features_unknown,
+                limits=self.settings.limits,
                 client=client,
+                thumbnail=thumbnail,
+                one_look=request.image.one_look,
             )
-            query.thumbnail, query.one_look = thumbnail, request.image.one_look
-            return query
         raise InvalidMessage(
             "the request has neither features nor an image", advice="send an image as blob 0"
         )
@@ -211,6 +183,6 @@ class QueryReader:
         """
         if query.image is None:
             raise InternalError("a query without an image")
-        pixels = load_image(query.image, self._settings.limits)
-        query.features = self._extractor.extract(pixels, self._settings.query_features)
+        pixels = load_image(query.image, self.settings.limits)
+        query.features = self.extractor.extract(pixels, self.settings.query_features)
         query.features_bytes = len(query.features) * BYTES_PER_FEATURE

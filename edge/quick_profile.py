@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -136,46 +136,29 @@ def _lookup_ms(recognizer: ObjectRecognizer, query: Features, cpu_time_s: Callab
     return (cpu_time_s() - started_s) * 1e3
 
 
+@dataclass(eq=False)
 class ProfileMeasurement:
-    """Fetches a few models and measures a profile once, in the background; retries until the fetch succeeds.
+    """Fetches a few models and measures a profile once, in the background; repeats a failed fetch."""
 
-    Parameters
-    ----------
-    catalogue : str
-        Catalogue of the models.
-    versions : callable
-        Returns the current versions of the catalogue's objects.
-    profiler : Profiler
-        Receives the profile.
-    settings : EdgeSettings
-        Settings of the daemon.
-    services : EdgeServices
-        Objects that all caches share.
-    """
-
-    def __init__(
-        self,
-        catalogue: str,
-        versions: Callable[[], Mapping[str, int]],
-        profiler: Profiler,
-        settings: EdgeSettings,
-        services: EdgeServices,
-    ) -> None:
-        self._catalogue = catalogue
-        self._versions = versions
-        self._profiler = profiler
-        self._settings = settings
-        self._services = services
-        self._log = get_logger("profile").bind(catalogue=catalogue)
-        self._closed = False
+    catalogue: str
+    """Catalogue of the models."""
+    versions: Callable[[], Mapping[str, int]]
+    """Returns the current versions of the catalogue's objects."""
+    profiler: Profiler
+    """Receives the profile."""
+    settings: EdgeSettings
+    """Settings of the daemon."""
+    services: EdgeServices
+    """Objects that all caches share."""
+    _closed: bool = field(default=False, init=False)
 
     def start(self) -> None:
         """Fetch the models, then measure."""
-        sample = sample_of(tuple(self._versions()))
+        sample = sample_of(tuple(self.versions()))
         if self._closed or not sample:
             return
-        services = self._services
-        future = services.cloud.get_models(self._catalogue, sample, self._settings.fetch.timeout_s)
+        services = self.services
+        future = services.cloud.get_models(self.catalogue, sample, self.settings.fetch.timeout_s)
         when_done(future, services.background, lambda reply: models_of(reply, sample).models, self._measure)
 
     def close(self) -> None:
@@ -183,19 +166,17 @@ class ProfileMeasurement:
         self._closed = True
 
     def _measure(self, models: tuple[ObjectModel, ...] | NearsightError) -> None:
-        services = self._services
+        services, log = self.services, get_logger("profile").bind(catalogue=self.catalogue)
         if isinstance(models, NearsightError) or not models:
-            self._log.warning("no models for a quick profile yet: the built-in default stays in use")
-            services.background.submit(self.start, name=f"profile {self._catalogue}", after_s=_RETRY_S)
+            log.warning("no models for a quick profile yet: the built-in default stays in use")
+            services.background.submit(self.start, name=f"profile {self.catalogue}", after_s=_RETRY_S)
             return
         profile = measure_quick_profile(
             models,
-            len(self._versions()),
-            self._settings.recognition,
+            len(self.versions()),
+            self.settings.recognition,
             services.clock.wall(),
             np.random.default_rng(_SEED),
         )
-        self._profiler.use(profile)
-        self._log.info(
-            "quick profile", lookup_ms=[round(c, 4) for c in profile.lookup_ms], models=len(models)
-        )
+        self.profiler.use(profile)
+        log.info("quick profile", lookup_ms=[round(c, 4) for c in profile.lookup_ms], models=len(models))

@@ -118,12 +118,9 @@ class RequestDistribution:
         """Replace the catalogue: counts of removed objects are deleted, new objects have the prior."""
         ids = tuple(dict.fromkeys(object_ids))
         self._prior = min(self._largest_prior, self._prior_mass / max(1, len(ids)))
-        counts = np.zeros(len(ids))
-        for position, object_id in enumerate(ids):
-            old = self._index.get(object_id)
-            if old is not None:
-                counts[position] = self._counts[old]
-        self.object_ids, self._counts = ids, counts
+        known = self._index
+        self._counts = np.array([self._counts[known[name]] if name in known else 0.0 for name in ids])
+        self.object_ids = ids
         self._index = {object_id: position for position, object_id in enumerate(ids)}
 
     def count(self, object_id: str, now_s: float, weight: float = 1.0) -> bool:
@@ -280,14 +277,13 @@ class DistributionEstimator:
         with self._lock:
             before = self._distribution.object_ids
             self._distribution.set_objects(object_ids)
+            gone = [name for name in before if name not in self._distribution]
+            for name in gone:
+                self._recent.pop(name, None)
+                self._asked.pop(name, None)
             if self._journal:
-                gone = [name for name in before if name not in self._distribution]
                 self._removed.update(gone)
                 self._touched.difference_update(gone)
-            for name in [name for name in self._recent if name not in self._distribution]:
-                del self._recent[name]
-            for name in [name for name in self._asked if name not in self._distribution]:
-                del self._asked[name]
 
     def asked(self) -> Mapping[str, int]:
         """Requests per object since it was last part of a new snapshot."""

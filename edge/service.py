@@ -51,51 +51,32 @@ class _Call:
     """Latest response of the cloud; None before the first."""
 
 
+@dataclass(eq=False)
 class EdgeRecognitionService(Service):
-    """The Recognition service of the edge.
-
-    Parameters
-    ----------
-    caches : CatalogueCaches
-        Recognition caches.
-    networks : EdgeNetworks
-        Answer requests for names without a catalogue of objects.
-    services : EdgeServices
-        Objects that all caches share; among them the client of the cloud, for misses.
-    reader : QueryReader
-        Reads queries and extracts features.
-    standbys : Standbys
-        Answer requests when the cloud fails.
-    """
+    """The Recognition service of the edge."""
 
     descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 
-    def __init__(
-        self,
-        caches: CatalogueCaches,
-        networks: EdgeNetworks,
-        services: EdgeServices,
-        reader: QueryReader,
-        standbys: Standbys,
-    ) -> None:
-        self._caches = caches
-        self._standbys = standbys
-        self._networks = networks
-        self._cloud = services.cloud
-        self._load = services.load
-        self._reader = reader
-        self._next_tiers = services.next_tiers
-        self._clock = services.clock
+    caches: CatalogueCaches
+    """Recognition caches."""
+    networks: EdgeNetworks
+    """Answer requests for names without a catalogue of objects."""
+    services: EdgeServices
+    """Objects that all caches share; among them the client of the cloud, for misses."""
+    reader: QueryReader
+    """Reads queries and extracts features."""
+    standbys: Standbys
+    """Answer requests when the cloud fails."""
 
     def recognize(
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Recognise the object in the image."""
-        query, name = self._reader.read(request, context), context.catalogue
+        query, name = self.reader.read(request, context), context.catalogue
         if not query.asked_again:
-            query.may_work = self._load.may_work()
-        cache = self._caches.get(name)
-        if cache is None and self._networks.takes_photos(name):
+            query.may_work = self.services.load.may_work()
+        cache = self.caches.get(name)
+        if cache is None and self.networks.takes_photos(name):
             return self._ask_network(query, context)
         return self._recognize(query, context, cache.stages if cache is not None else (), cache)
 
@@ -108,18 +89,19 @@ class EdgeRecognitionService(Service):
         query.only_image = True
         found = None
         if query.may_work or query.asked_again:
-            found = self._networks.admit(context.catalogue, lambda _, other: bool(other.labels))
+            found = self.networks.admit(context.catalogue, lambda _, other: bool(other.labels))
         if found is None:
             return self._recognize(query, context, ())
 
         def look(lease: Lease) -> RecognizeResponse | Future[RecognizeResponse]:
-            stage = NetworkStage(lease, self._reader.limits, self._load, context.deadline.at_s, self._clock)
+            limits = self.reader.settings.limits
+            stage = NetworkStage(lease, limits, context.deadline.at_s, self.services)
             return self._recognize(query, context, (stage,))
 
         if isinstance(found, Lease):
             with found:
                 return look(found)
-        here = flat(self._networks.memory.when_loaded(found, lambda lease: _in_future(look(lease))))
+        here = flat(self.networks.memory.when_loaded(found, lambda lease: _in_future(look(lease))))
         return here_or_forwarded(here, found, lambda: _in_future(self._recognize(query, context, ())))
 
     def _recognize(
@@ -130,13 +112,13 @@ class EdgeRecognitionService(Service):
         cache: CatalogueCache | None = None,
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Process a query in the request flow."""
-        now_s = self._clock.monotonic()
+        now_s = self.services.clock.monotonic()
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
         deadline_s = context.deadline.at_s
         flow = RequestFlow(
             stages,
-            self._next_tiers,
+            self.services.next_tiers,
             EDGE,
             now_s,
             deadline_s,
@@ -146,7 +128,7 @@ class EdgeRecognitionService(Service):
         try:
             finish = self._carry_out(call, flow.begin(query, now_s, now_s))
         except NearsightError as error:
-            flow.not_made(error, self._clock.monotonic())
+            flow.not_made(error, self.services.clock.monotonic())
             raise
         if finish is None:
             return call.answer
@@ -166,26 +148,26 @@ class EdgeRecognitionService(Service):
                 return None
             if isinstance(effect, Look):
                 found = effect.stage.look(call.query)
-                effect = call.flow.looked(effect.stage, found, self._clock.monotonic())
+                effect = call.flow.looked(effect.stage, found, self.services.clock.monotonic())
             else:
-                started_s = self._clock.monotonic()
-                self._reader.extract(call.query)
-                now_s = self._clock.monotonic()
+                started_s = self.services.clock.monotonic()
+                self.reader.extract(call.query)
+                now_s = self.services.clock.monotonic()
                 extraction_ms = (now_s - started_s) * 1e3
                 if call.cache is not None:
                     call.cache.profiler.observe_extraction(extraction_ms)
                 effect = call.flow.made(now_s)
                 if not isinstance(effect, Look):  # otherwise the stage includes it in its compute time
-                    self._load.computed(extraction_ms)
+                    self.services.load.computed(extraction_ms)
         return effect
 
     def _ask(self, call: _Call, step: Ask) -> None:
-        context, sent_s = call.context, self._clock.monotonic()
+        context, sent_s = call.context, self.services.clock.monotonic()
         request, blobs = call.query.message(step.form, again=step.again)
         if not step.again:
             # From now on the server waits for the answer, and it cannot be cancelled.
             call.answer.set_running_or_notify_cancel()
-        reply: Future[Reply] = self._cloud.recognition.recognize.future(
+        reply: Future[Reply] = self.services.cloud.recognition.recognize.future(
             request,
             timeout_s=step.timeout_s,
             blobs=blobs,
@@ -197,7 +179,7 @@ class EdgeRecognitionService(Service):
         reply.add_done_callback(partial(self._replied, call, step, sent_s, sent_bytes))
 
     def _replied(self, call: _Call, step: Ask, sent_s: float, sent_bytes: int, done: Future[Reply]) -> None:
-        now_s = self._clock.monotonic()
+        now_s = self.services.clock.monotonic()
         call.context.next_tier_ms += (now_s - sent_s) * 1e3
         try:
             outcome = outcome_of(done)
@@ -209,13 +191,13 @@ class EdgeRecognitionService(Service):
             # The traceback is removed, because its frames refer to the call, which refers to the error.
             effect = call.flow.failed(step.attempt, error.with_traceback(None), now_s)
         if isinstance(effect, Extract | Look):  # for the standby; this thread receives other replies
-            self._standbys.run(partial(self._continue, call, effect))
+            self.standbys.run(partial(self._continue, call, effect))
         else:
             self._continue(call, effect)
 
     def _continue(self, call: _Call, effect: Effect[EdgeQuery] | None) -> None:
         """Carry out the effects after a reply, and complete the answer if the flow finishes."""
-        now_s = self._clock.monotonic()
+        now_s = self.services.clock.monotonic()
         if now_s >= call.flow.deadline_s:
             effect = call.flow.expired(now_s) or effect
         try:
@@ -229,7 +211,7 @@ class EdgeRecognitionService(Service):
         call.answer.set_result(response)
         name = call.context.catalogue
         if call.response is not None and call.response.grain == NETWORK:
-            self._networks.forwarded(name, call.context.next_tier_ms)
+            self.networks.forwarded(name, call.context.next_tier_ms)
         elif call.cache is None:
             self._admit(call, finish)
         if isinstance(finish.outcome, Answer):
@@ -238,7 +220,7 @@ class EdgeRecognitionService(Service):
 
     def _admit(self, call: _Call, finish: Finish[EdgeQuery]) -> None:
         """Create the cache of a catalogue, and count this request in it, so that it is not lost."""
-        admitted = self._caches.admit(call.context.catalogue)
+        admitted = self.caches.admit(call.context.catalogue)
         found = finish.outcome.found if isinstance(finish.outcome, Answer) else None
         if found is None:
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
@@ -47,42 +48,25 @@ class SnapshotHolder:
         self.snapshot = snapshot
 
 
+@dataclass(eq=False)
 class SnapshotBuilder:
-    """Builds the snapshots of one catalogue, one at a time, within a limited share of time.
+    """Builds the snapshots of one catalogue, one at a time, within a limited share of time."""
 
-    Parameters
-    ----------
-    holder : SnapshotHolder
-        Builds snapshots, and holds the active one.
-    build_share : float
-        Maximum share of time for builds, above 0 and at most 1.
-    clock : Clock
-        Source of time.
-    metrics : EdgeMetrics
-        Receives the duration of each build.
-    catalogue : str
-        Name of the catalogue.
-    """
-
-    def __init__(
-        self,
-        holder: SnapshotHolder,
-        build_share: float,
-        clock: Clock,
-        metrics: EdgeMetrics,
-        catalogue: str,
-    ) -> None:
-        self._holder = holder
-        self._build_share = build_share
-        self._clock = clock
-        self._metrics = metrics
-        self._catalogue = catalogue
-        self._log = get_logger("cache").bind(catalogue=catalogue)
-        self._next_s = -math.inf
+    holder: SnapshotHolder
+    """Builds snapshots, and holds the active one."""
+    build_share: float
+    """Maximum share of time for builds, above 0 and at most 1."""
+    clock: Clock
+    """Source of time."""
+    metrics: EdgeMetrics
+    """Receives the duration of each build."""
+    catalogue: str
+    """Name of the catalogue."""
+    _next_s: float = field(default=-math.inf, init=False)
 
     def pause_s(self) -> float:
         """Remaining pause before the next build [s]; 0 if it may start now."""
-        return max(0.0, self._next_s - self._clock.monotonic())
+        return max(0.0, self._next_s - self.clock.monotonic())
 
     def end_pause(self) -> None:
         """Permit the next build now, because outdated objects must be removed at once."""
@@ -90,18 +74,19 @@ class SnapshotBuilder:
 
     def build(self, models: Iterable[ObjectModel], why: str) -> ObjectRecognizer:
         """Build a snapshot of these models, and swap it in."""
-        started_s = self._clock.monotonic()
-        snapshot = self._holder.build(models)
-        self._holder.swap(snapshot)
-        finished_s = self._clock.monotonic()
+        started_s = self.clock.monotonic()
+        snapshot = self.holder.build(models)
+        self.holder.swap(snapshot)
+        finished_s = self.clock.monotonic()
         build_s = finished_s - started_s
-        self._next_s = finished_s + build_s * (1 / self._build_share - 1)
-        metrics = self._metrics
-        metrics.builds.labels(self._catalogue).inc()
-        metrics.build_seconds.labels(self._catalogue).inc(build_s)
-        metrics.cached_objects.labels(self._catalogue).set(len(snapshot))
-        self._log.info(
+        self._next_s = finished_s + build_s * (1 / self.build_share - 1)
+        metrics = self.metrics
+        metrics.builds.labels(self.catalogue).inc()
+        metrics.build_seconds.labels(self.catalogue).inc(build_s)
+        metrics.cached_objects.labels(self.catalogue).set(len(snapshot))
+        get_logger("cache").info(
             "snapshot",
+            catalogue=self.catalogue,
             objects=len(snapshot),
             backend=snapshot.backend,
             build_ms=round(build_s * 1e3),

@@ -8,8 +8,8 @@ environment.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
+import pkgutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -160,11 +160,7 @@ S = TypeVar("S", bound=DaemonSettings)
 
 def import_settings_classes(targets: Mapping[str, str]) -> dict[str, type[DaemonSettings]]:
     """The settings class of each daemon, from its ``module:attribute``."""
-    classes = {}
-    for section, target in targets.items():
-        module, _, attribute = target.partition(":")
-        classes[section] = getattr(importlib.import_module(module), attribute)
-    return classes
+    return {section: pkgutil.resolve_name(target) for section, target in targets.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -53,13 +53,13 @@ def show_config(
     if as_json:
         print_json(
             {
-                name: {row.key: {"value": row.value, "origin": row.origin} for row in settings}
+                name: {key: {"value": value, "origin": origin} for key, value, origin in settings}
                 for name, settings in rows.items()
             }
         )
         return
     for name, settings in rows.items():
-        table = [(row.key, json.dumps(row.value, ensure_ascii=False), row.origin) for row in settings]
+        table = [(key, json.dumps(value, ensure_ascii=False), origin) for key, value, origin in settings]
         print_table(("key", "value", "origin"), table, title=f"[{name}]")
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from nearsight.common.config.base import DaemonSettings, Loaded
 from nearsight.common.config.schema import setting_keys
@@ -14,18 +13,10 @@ from nearsight.common.config.schema import setting_keys
 _COMMENT_WIDTH = 100
 
 
-class SettingInForce(NamedTuple):
-    """One row of ``nearsight config show``: the dotted key, the value in JSON form, and its origin."""
-
-    key: str
-    value: object
-    origin: str
-
-
-def settings_in_force(loaded: Loaded[DaemonSettings]) -> tuple[SettingInForce, ...]:
-    """Every setting with its origin, in order of declaration."""
+def settings_in_force(loaded: Loaded[DaemonSettings]) -> list[tuple[str, object, str]]:
+    """Dotted key, value in JSON form, and origin of every setting, in order of declaration."""
     values = loaded.settings.model_dump(mode="json")
-    return tuple(SettingInForce(key, _value(values, key), origin) for key, origin in loaded.origins.items())
+    return [(key, _value(values, key), origin) for key, origin in loaded.origins.items()]
 
 
 def _value(values: Mapping[str, object], key: str) -> object:

@@ -310,11 +310,9 @@ def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -
             aside.replace(target)
             sync_folder(target.parent)
     except OSError as error:
-        text, advice = (
-            f"cannot write {target}: {error.strerror}",
-            "check the path, its rights and the free space",
-        )
-        raise ConfigurationError(text, advice=advice) from error
+        raise ConfigurationError(
+            f"cannot write {target}: {error.strerror}", advice="check the path, its rights and the free space"
+        ) from error
 
 
 def copy_database(source: Path, target: Path, form: DatabaseFormat) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound
+from nearsight.common.files import write_atomically
 from nearsight.common.object_cache.expected_latency import FloatArray
 
 LARGEST_RECALL = 1.05
@@ -35,6 +36,8 @@ LARGEST_RECALL = 1.05
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
 
+_WEIGHT = 0.05
+"""Weight of the newest ratio of lookup times: the mean is over about 20 lookups."""
 _MAX_JUMP = 8.0
 _MAX_FAILED_SHARE = 0.05
 _KEPT_FACTOR = 8.0
@@ -63,11 +66,8 @@ class VersionedFile(BaseModel):
         ConfigurationError
             If the file cannot be written.
         """
-        temporary = path.with_name(path.name + ".part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            temporary.replace(path)
+            write_atomically(path, f"{self.model_dump_json(indent=2)}\n".encode())
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write the profile {path}: {error.strerror}", advice="give another file with --out"
@@ -235,23 +235,18 @@ class LookupCorrection:
 
     Parameters
     ----------
-    weight : float
-        Weight of the newest ratio, in (0, 1]; 0.05 averages over about 20 lookups.
     factor : float
         Initial factor, such as the last one of an earlier run.
 
     Raises
     ------
     InvalidArgument
-        If ``weight`` is outside of (0, 1], or ``factor`` is not positive and finite.
+        If ``factor`` is not positive and finite.
     """
 
-    def __init__(self, weight: float = 0.05, factor: float = 1.0) -> None:
-        if not 0 < weight <= 1:
-            raise InvalidArgument(f"the weight of a new ratio must be in (0, 1], got {weight}")
+    def __init__(self, factor: float = 1.0) -> None:
         if not 0 < factor < math.inf:
             raise InvalidArgument(f"a factor must be positive and finite, got {factor}")
-        self._weight = weight
         self.factor = factor
         """Factor by which to multiply the profile's f(k)."""
         self._lookups = 0  # since the cache was last emptied
@@ -262,13 +257,13 @@ class LookupCorrection:
     @property
     def indifference(self) -> float:
         """Minimum relative difference of expected latency that counts between a filled and an empty cache."""
-        growth = self.half_life_requests * self._weight  # 1 before the first failed trial
+        growth = self.half_life_requests * _WEIGHT  # 1 before the first failed trial
         return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * growth) if growth > 1 else 0.0
 
     @property
     def trial_rate(self) -> float:
         """1 before the first failed trial, halved by each one, at least 1/20; reset if a cache is kept."""
-        return 1.0 / (self._weight * self.half_life_requests) if self.half_life_requests else 1.0
+        return 1.0 / (_WEIGHT * self.half_life_requests) if self.half_life_requests else 1.0
 
     def relax(self, requests: int = 1) -> None:
         """Move the factor towards 1 because the cache is empty; ``requests`` arrived since the last call.
@@ -284,7 +279,7 @@ class LookupCorrection:
         """Set the half-life after the cache was emptied: longer than before, unless it was kept for long."""
         # A trial takes about as many lookups as the mean averages over. This is its cost, and also the
         # minimum half-life. The maximum half-life limits failed trials to 5 % of the requests.
-        trial = 1.0 / self._weight
+        trial = 1.0 / _WEIGHT
         if self._lookups >= _KEPT_FACTOR * self.half_life_requests:
             self.half_life_requests = trial
         else:
@@ -297,7 +292,7 @@ class LookupCorrection:
             return
         ratio = measured_ms / predicted_ms
         ratio = min(max(ratio, self.factor / _MAX_JUMP), self.factor * _MAX_JUMP)
-        self.factor += self._weight * (ratio - self.factor)
+        self.factor += _WEIGHT * (ratio - self.factor)
         self._empty = False
         self._lookups += 1
 

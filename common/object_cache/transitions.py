@@ -218,7 +218,8 @@ class TransitionCounts:
         self.rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
         """Transitions of each non-empty history, the least recently used first."""
         # A dictionary used as an ordered set, so that the order of writing is reproducible.
-        self._touched: dict[Transition, None] | None = {} if journal else None
+        self._touched: dict[Transition, None] = {}
+        self._journal = journal
 
     def __len__(self) -> int:
         return sum(map(len, self.rows.values()))
@@ -233,14 +234,12 @@ class TransitionCounts:
 
     def touch(self, transitions: Iterable[Transition]) -> None:
         """Record that the counts of these transitions changed."""
-        if self._touched is not None:
+        if self._journal:
             self._touched.update(dict.fromkeys(transitions))
 
     def drain(self) -> list[Transition]:
         """The transitions whose counts changed since the last call."""
-        touched = list(self._touched or ())
-        if self._touched is not None:
-            self._touched = {}
+        touched, self._touched = list(self._touched), {}
         return touched
 
     def resize(self, slots: int) -> None:
@@ -251,8 +250,8 @@ class TransitionCounts:
     def add(self, transition: Transition, weight: float, *, stored: bool = False) -> None:
         """Count a transition; record the change, unless ``stored``, and counts deleted to make room."""
         history, slot = transition
-        if self._touched is not None and not stored:
-            self._touched[transition] = None
+        if not stored:
+            self.touch([transition])
         if not history:
             self.popularity[slot] += weight
             return
@@ -270,12 +269,11 @@ class TransitionCounts:
         """Delete all counts of the slots ``gone``; ``present``, (S,) bool, marks the slots still in use."""
         self.popularity[list(gone)] = 0.0
         left = frozenset(gone)
-        if self._touched:
-            self._touched = {
-                (history, slot): None
-                for history, slot in self._touched
-                if slot not in left and left.isdisjoint(history)
-            }
+        self._touched = {
+            (history, slot): None
+            for history, slot in self._touched
+            if slot not in left and left.isdisjoint(history)
+        }
         for history in [history for history in self.rows if not left.isdisjoint(history)]:
             del self.rows[history]
         for row in self.rows.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import xxhash
@@ -24,6 +24,7 @@ from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.protos.inference_pb2 import GetModelChunkRequest, GetModelChunkResponse
 
 CHUNK_BYTES = 1 << 20
+_log = get_logger("models")
 _TIMEOUT_S = 20.0
 _BACK_OFF_S = (1.0, 30.0)
 """Back-off after the first failure, and its maximum."""
@@ -40,44 +41,26 @@ class _Download:
     problem: str = ""
 
 
+@dataclass(eq=False)
 class NetworkDownloads:
-    """Downloads files into a repository, in the order of the requests.
+    """Downloads files into a repository, in the order of the requests."""
 
-    Parameters
-    ----------
-    cloud : CloudClient
-        Source of the files.
-    repository : ModelRepository
-        Destination of the files.
-    background : BackgroundWorker
-        Executes everything except the public methods.
-    on_downloaded : callable
-        Called with the name of each network whose download is complete.
-    on_missing : callable
-        Called if the cloud does not have a requested file.
-    """
-
-    def __init__(
-        self,
-        cloud: CloudClient,
-        repository: ModelRepository,
-        background: BackgroundWorker,
-        *,
-        on_downloaded: Callable[[str], None],
-        on_missing: Callable[[], None],
-    ) -> None:
-        self._cloud = cloud
-        self._repository = repository
-        self._background = background
-        self._on_downloaded = on_downloaded
-        self._on_missing = on_missing
-        self._log = get_logger("models")
-        self._queue: deque[_Download] = deque()
-        self._busy = False
+    cloud: CloudClient
+    """Source of the files."""
+    repository: ModelRepository
+    """Destination of the files."""
+    background: BackgroundWorker
+    """Executes everything except the public methods."""
+    on_downloaded: Callable[[str], None]
+    """Called with the name of each network whose download is complete."""
+    on_missing: Callable[[], None]
+    """Called if the cloud does not have a requested file."""
+    _queue: deque[_Download] = field(default_factory=deque, init=False)
+    _busy: bool = field(default=False, init=False)
 
     def enqueue(self, manifest: Manifest) -> None:
         """Download this file, unless it is queued or already in the repository. For any thread."""
-        self._background.submit(lambda: self._enqueue(manifest))
+        self.background.submit(lambda: self._enqueue(manifest))
 
     @property
     def progress(self) -> tuple[str, ...]:
@@ -93,17 +76,15 @@ class NetworkDownloads:
         return next((one.problem for one in tuple(self._queue) if one.manifest.name == name), "")
 
     def _enqueue(self, manifest: Manifest) -> None:
-        if self._repository.holds(manifest):
+        if self.repository.holds(manifest):
             return
         for one in list(self._queue):
             if one.manifest.name == manifest.name:
                 if one.manifest.checksum == manifest.checksum:
                     return
                 self._queue.remove(one)
-        self._queue.append(_Download(manifest, self._repository.path(manifest, "part")))
-        self._log.info(
-            "network download queued", network=manifest.name, mb=round(manifest.size_bytes / 1e6, 1)
-        )
+        self._queue.append(_Download(manifest, self.repository.path(manifest, "part")))
+        _log.info("network download queued", network=manifest.name, mb=round(manifest.size_bytes / 1e6, 1))
         self._next()
 
     def _next(self) -> None:
@@ -112,7 +93,9 @@ class NetworkDownloads:
             return
         download = self._queue[0]
         try:
-            download.done_bytes = self._partial_bytes(download)
+            download.part.parent.mkdir(parents=True, exist_ok=True)
+            with download.part.open("ab") as file:  # created if it does not exist
+                download.done_bytes = file.tell()
             if download.done_bytes >= download.manifest.size_bytes:
                 self._finish(download)
                 return
@@ -123,8 +106,8 @@ class NetworkDownloads:
         request = GetModelChunkRequest(
             checksum=bytes.fromhex(download.manifest.checksum), offset=download.done_bytes, length=CHUNK_BYTES
         )
-        reply = self._cloud.get_model_chunk(download.manifest.name, request, _TIMEOUT_S)
-        when_done(reply, self._background, _chunk_of, lambda chunk: self._received(download, chunk))
+        reply = self.cloud.get_model_chunk(download.manifest.name, request, _TIMEOUT_S)
+        when_done(reply, self.background, _chunk_of, lambda chunk: self._received(download, chunk))
 
     def _received(self, download: _Download, chunk: bytes | memoryview | NearsightError) -> None:
         self._busy = False
@@ -138,21 +121,16 @@ class NetworkDownloads:
                 file.seek(download.done_bytes)
                 file.write(chunk)
         except NotFound as error:
-            self._log.warning("network download failed", network=download.manifest.name, error=str(error))
-            self._abandon(download)
-            self._on_missing()
+            _log.warning("network download failed", network=download.manifest.name, error=str(error))
+            self._queue.remove(download)
+            download.part.unlink(missing_ok=True)
+            self._next()
+            self.on_missing()
         except (NearsightError, OSError) as error:
             self._failed(download, error)
         else:
             download.failures, download.problem = 0, ""
             self._next()
-
-    def _partial_bytes(self, download: _Download) -> int:
-        """Size of the partial file, which is created if it does not exist."""
-        download.part.parent.mkdir(parents=True, exist_ok=True)
-        with download.part.open("ab"):
-            pass
-        return download.part.stat().st_size
 
     def _finish(self, download: _Download) -> None:
         """Verify the checksum of a complete file, and add the network to the repository."""
@@ -162,29 +140,24 @@ class NetworkDownloads:
             raise CorruptStore(
                 f"the downloaded file of {download.manifest.name} is damaged; the download restarts"
             )
-        self._repository.add(download.part, download.manifest, move=True)
+        self.repository.add(download.part, download.manifest, move=True)
         self._queue.remove(download)
-        self._log.info("network downloaded", network=download.manifest.name)
-        self._on_downloaded(download.manifest.name)
+        _log.info("network downloaded", network=download.manifest.name)
+        self.on_downloaded(download.manifest.name)
         self._next()
 
     def _failed(self, download: _Download, error: NearsightError | OSError) -> None:
         """Continue with the next file, and retry this one after a back-off."""
         if isinstance(error, OSError):
             known = as_setup_error(error)
-            error = known or SetupError(f"cannot write to {self._repository.folder}: {error}")
+            error = known or SetupError(f"cannot write to {self.repository.folder}: {error}")
         pause_s = min(_BACK_OFF_S[0] * 2**download.failures, _BACK_OFF_S[1])
         download.failures += 1
         if str(error) != download.problem:
-            self._log.warning("network download failed", network=download.manifest.name, error=str(error))
+            _log.warning("network download failed", network=download.manifest.name, error=str(error))
         download.problem = str(error)
         self._queue.rotate(-1)
-        self._background.submit(self._next, name=f"download {download.manifest.name}", after_s=pause_s)
-
-    def _abandon(self, download: _Download) -> None:
-        self._queue.remove(download)
-        download.part.unlink(missing_ok=True)
-        self._next()
+        self.background.submit(self._next, name=f"download {download.manifest.name}", after_s=pause_s)
 
 
 def _chunk_of(reply: Reply) -> memoryview:

@@ -162,14 +162,15 @@ class EdgeNetworks:
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = _answerer(found, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
-            lease = self._lease_if_resident(stand_in)
-            if lease is not None:
+            lease = self.memory.request(stand_in)
+            if isinstance(lease, Lease):
                 lease.stands_in = True
                 self._load_in_background(found)
                 self._count("stood in")
                 with self._lock:
                     self._accuracy.stood_in(name, loss)
                 return lease
+            self.memory.load_in_background(lease)  # it was evicted meanwhile
             how = _answerer(found, forward_ms, inf)
         if how is Answerer.NEXT_TIER:
             self._load_in_background(found)
@@ -317,14 +318,6 @@ class EdgeNetworks:
                 return none
         costs = self.memory.state.resident.get(best)
         return none if costs is None else (best, costs.execution_ms, losses[best])
-
-    def _lease_if_resident(self, name: str) -> Lease | None:
-        """Lease of a network that was in memory before; None if it was evicted meanwhile."""
-        found = self.memory.request(name)
-        if isinstance(found, Lease):
-            return found
-        self._load_in_background(found)
-        return None
 
     def _load_in_background(self, found: Absent | NearsightError) -> None:
         """Load a network for later requests, if possible."""

@@ -2,7 +2,7 @@
 
 Three methods on the same distribution and profile, in one run:
 
-- ``exact``: `CacheSizeOptimizer`, all sizes at once;
+- ``exact``: `choose_size`, all sizes at once;
 - ``python loop``: equation 3.4 for each size;
 - ``local scan``: the dissertation's "gradient descent": move to the best size within a distance of 10
   while it is better.
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
-from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.cache_size import Costs, choose_size
 from nearsight.edge.request_distribution import Ranking, RequestDistribution
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.framework.numbers import zipf
@@ -69,12 +69,12 @@ def run(objects: int, repeats: int) -> list[dict[str, Any]]:
     )
     curves = profile.curves(objects)
     ranking = distribution.ranking(0.0)
-    optimizer = CacheSizeOptimizer(curves.lookup_ms, curves.recall)
+    costs = Costs(curves.lookup_ms, curves.recall, _MISS_MS)
 
     few = max(3, repeats // 10)
     ways: list[tuple[str, Callable[[int], int], int]] = [
-        ("exact", lambda _: optimizer.decide(ranking, _MISS_MS).k, repeats),
-        ("exact, with ranking", lambda _: optimizer.decide(distribution.ranking(0.0), _MISS_MS).k, repeats),
+        ("exact", lambda _: choose_size(costs, ranking).k, repeats),
+        ("exact, with ranking", lambda _: choose_size(costs, distribution.ranking(0.0)).k, repeats),
         ("python loop", lambda _: _python_loop(curves, ranking), few),
         ("local scan from 0", lambda _: _local_scan(curves, ranking, 0), repeats),
         ("local scan from half", lambda _: _local_scan(curves, ranking, objects // 2), few),

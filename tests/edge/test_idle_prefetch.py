@@ -5,9 +5,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.prediction import IdlePrefetch, PrefetchCount
-from nearsight.edge.profiler import Costs
 from nearsight.edge.settings import PrefetchSettings
 from support.edge import EdgeClient, ScriptedCloud, Serve, cache_of, cached, make_misses_costly, photo
 from support.waiting import wait_until

@@ -10,12 +10,12 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import RollingMean
 from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import (
+    LONGEST_INTERVAL_MS,
     PRESENT_S,
-    Capacity,
     InterArrivalTime,
-    LoadBalancer,
     LoadControl,
     RecentWork,
+    edge_probability,
     largest_cache,
 )
 from nearsight.edge.settings import LoadSettings
@@ -25,78 +25,49 @@ PAPER_LOOKUP_MS = profile_of_table_3_2().curves(400).lookup_ms
 LATER_S = 2 * PRESENT_S
 
 
-def balancer(every_ms: float, compute_ms: float, share: float = 1.0, servers: int = 1) -> LoadBalancer:
-    """A load balancer after 150 requests."""
-    interarrival = InterArrivalTime()
-    made = LoadBalancer(interarrival, Capacity(share, servers))
-    for number in range(151):
-        interarrival.observe(number * every_ms / 1e3)
-        made.compute.observe(compute_ms)
-    return made
-
-
 @given(every_ms=st.floats(0.1, 5000), compute_ms=st.floats(0.1, 5000))
 def test_the_edge_gets_the_share_of_requests_that_it_can_compute(every_ms: float, compute_ms: float) -> None:
-    expected = min(1.0, every_ms / compute_ms)
-    assert balancer(every_ms, compute_ms).edge_probability == pytest.approx(expected, rel=1e-3)
-
-
-def test_the_share_of_processed_requests_is_the_probability() -> None:
-    made = balancer(30.0, 100.0)
-    rng = np.random.default_rng(1)
-    stays = np.mean([made.to_edge(rng) for _ in range(5000)])
-    assert stays == pytest.approx(0.3, abs=0.03)
-
-
-def test_an_edge_that_is_fast_enough_processes_every_request() -> None:
-    made = balancer(100.0, 99.0)
-    rng = np.random.default_rng(1)
-    assert all(made.to_edge(rng) for _ in range(1000))
-
-
-def test_before_the_first_measurement_the_configured_values_are_used() -> None:
-    for seed_ms, expected in ((200.0, 1.0), (20.0, 0.4)):
-        made = LoadBalancer(InterArrivalTime(seed_ms=seed_ms), Capacity(), compute_seed_ms=50.0)
-        assert made.edge_probability == expected
-
-
-def test_configured_values_lose_weight_as_the_window_fills() -> None:
-    interarrival = InterArrivalTime(window=100, seed_ms=200.0)
-    for number in range(51):
-        interarrival.observe(number * 0.1)
-    assert interarrival.mean_ms == pytest.approx(150.0)
+    assert edge_probability(every_ms, compute_ms, 1.0) == pytest.approx(min(1.0, every_ms / compute_ms))
 
 
 def test_a_share_below_one_reduces_the_probability() -> None:
-    assert balancer(100.0, 100.0, share=0.9).edge_probability == pytest.approx(0.9)
+    assert edge_probability(100.0, 100.0, 0.9) == pytest.approx(0.9)
 
 
 def test_an_edge_with_two_servers_processes_twice_as_many() -> None:
-    assert balancer(30.0, 100.0, servers=2).edge_probability == pytest.approx(0.6)
+    assert edge_probability(30.0, 100.0, 2.0) == pytest.approx(0.6)
+
+
+def test_simultaneous_requests_go_to_the_cloud_unless_they_take_no_time() -> None:
+    assert edge_probability(0.0, 100.0, 1.0) == 0.0
+    assert edge_probability(0.0, 0.0, 1.0) == 1.0
+
+
+def test_before_the_first_measurement_the_configured_values_are_used() -> None:
+    for seed_ms, expected in ((200.0, "1.00"), (20.0, "0.40")):
+        settings = LoadSettings(share=1.0, interarrival_seed_ms=seed_ms, compute_seed_ms=50.0)
+        assert f"P(edge) = {expected}" in LoadControl("load-balanced", settings, 1, ManualClock()).why()
+
+
+def test_configured_values_lose_weight_as_the_window_fills() -> None:
+    interarrival = InterArrivalTime(100, 200.0)
+    for number in range(51):
+        interarrival.arrived(number * 0.1)
+    assert interarrival.mean == pytest.approx(150.0)
 
 
 def test_a_long_interval_without_requests_is_limited() -> None:
-    interarrival = InterArrivalTime(longest_ms=1000.0)
+    interarrival = InterArrivalTime(100, 200.0)
     for now_s in (0.0, 50_000.0):
-        interarrival.observe(now_s)
-    assert interarrival.mean_ms == pytest.approx((99 * 200 + 1000) / 100)
+        interarrival.arrived(now_s)
+    assert interarrival.mean == pytest.approx((99 * 200 + LONGEST_INTERVAL_MS) / 100)
 
 
 def test_arrivals_in_the_wrong_order_give_no_negative_interval() -> None:
-    interarrival = InterArrivalTime(window=1)
+    interarrival = InterArrivalTime(1, 200.0)
     for now_s in (2.0, 1.0):
-        interarrival.observe(now_s)
-    assert interarrival.mean_ms == 0.0
-
-
-def test_simultaneous_requests_go_to_the_cloud() -> None:
-    assert balancer(0.0, 100.0).edge_probability == 0.0
-
-
-@pytest.mark.parametrize("wrong", [(0.0, 1), (1.5, 1), (1.0, 0)])
-def test_an_invalid_capacity_is_refused(wrong: tuple[float, int]) -> None:
-    with pytest.raises(InvalidArgument):
-        Capacity(*wrong)
+        interarrival.arrived(now_s)
+    assert interarrival.mean == 0.0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
@@ -113,47 +84,38 @@ def test_an_empty_window_is_refused() -> None:
 @given(
     steps=st.lists(st.floats(0, 50), max_size=60),
     interarrival_ms=st.floats(0, 3000),
-    share=st.floats(0.1, 1),
-    servers=st.integers(1, 4),
+    capacity=st.floats(0.1, 4),
 )
 def test_the_bound_is_the_largest_cache_that_is_fast_enough(
-    steps: list[float], interarrival_ms: float, share: float, servers: int
+    steps: list[float], interarrival_ms: float, capacity: float
 ) -> None:
     lookup_ms = np.concatenate([[0.0], np.cumsum(steps)])
-    bound = largest_cache(lookup_ms, interarrival_ms, Capacity(share, servers))
-    assert bound.k_max == max(
-        k for k in range(len(lookup_ms)) if lookup_ms[k] <= share * servers * interarrival_ms
-    )
+    bound = largest_cache(lookup_ms, interarrival_ms, capacity)
+    assert bound.k_max == max(k for k in range(len(lookup_ms)) if lookup_ms[k] <= capacity * interarrival_ms)
     assert bound.lookup_ms <= bound.allowed_ms
     assert bound.binding == (bound.k_max < len(steps))
 
 
 def test_the_bound_is_rounded_down() -> None:
     """51.14 + 1.87 k = 200 at k = 79.6."""
-    bound = largest_cache(PAPER_LOOKUP_MS, 200.0, Capacity())
+    bound = largest_cache(PAPER_LOOKUP_MS, 200.0, 1.0)
     assert bound.k_max == 79
     assert "k <= 79" in bound.why
 
 
 def test_the_bound_is_0_if_one_object_is_too_slow() -> None:
-    assert largest_cache(PAPER_LOOKUP_MS, 50.0, Capacity()).k_max == 0
-    assert largest_cache(np.array([5.0, 6.0]), 1.0, Capacity()).k_max == 0
+    assert largest_cache(PAPER_LOOKUP_MS, 50.0, 1.0).k_max == 0
+    assert largest_cache(np.array([5.0, 6.0]), 1.0, 1.0).k_max == 0
 
 
 def test_without_load_the_size_is_not_bounded() -> None:
-    bound = largest_cache(PAPER_LOOKUP_MS, 1e6, Capacity())
+    bound = largest_cache(PAPER_LOOKUP_MS, 1e6, 1.0)
     assert (bound.k_max, bound.binding) == (400, False)
     assert "no size up to 400" in bound.why
 
 
-def test_a_decreasing_lookup_time_is_refused() -> None:
-    with pytest.raises(InvalidArgument):
-        largest_cache(np.array([0.0, 2.0, 1.0]), 10.0, Capacity())
-
-
-def test_an_interval_that_is_no_number_is_refused() -> None:
-    with pytest.raises(InvalidArgument):
-        largest_cache(np.zeros(2), float("nan"), Capacity())
+def test_a_size_beyond_one_that_is_too_slow_is_not_allowed() -> None:
+    assert largest_cache(np.array([0.0, 5.0, 20.0, 10.0]), 15.0, 1.0).k_max == 1
 
 
 def work(servers: int, *photos: tuple[float, float]) -> RecentWork:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.memory_partition import Claim, MemoryPartitioner, NetworkUse, Partition
 from support.caching import zipf_ranking
 
@@ -63,7 +63,7 @@ def test_an_object_is_cached_if_its_savings_exceed_those_of_others_per_byte() ->
     ranking, hz, object_bytes = zipf_ranking(40, 0.8), 5.0, 100_000
     lookup_ms, recall = 3.0 + 0.2 * np.arange(41), np.full(41, 0.9)
     lookup_ms[0] = 3.0
-    expected_ms = CacheSizeOptimizer(lookup_ms, recall).expected(ranking, 100.0).evaluate()
+    expected_ms = Costs(lookup_ms, recall, 100.0).expected(ranking).evaluate()
     claim = Claim.of_objects(expected_ms, hz, object_bytes)
     worth = hz * (0.9 * ranking.probabilities * 100.0 - 0.2)
     np.testing.assert_allclose(claim.saved, worth[worth > 0])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.optimizer import CacheChange, CacheState, CacheStep, DecisionInputs, Optimizer
-from nearsight.edge.profiler import Costs
 from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.settings import CacheSettings, Policy
 from support.caching import profile_of_table_3_2

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.edge.profiler import Measured, MissLatency, Profiler
+from nearsight.edge.profiler import Measured, Profiler
 from support.caching import profile_of_table_3_2
 
 
 def new_profiler() -> Profiler:
     profile = profile_of_table_3_2().model_copy(update={"extraction_ms": 8.0})
-    return Profiler(profile, MissLatency(prior_ms=100.0))
+    return Profiler(profile)
 
 
 def test_before_any_measurement_profile_and_prior_are_used() -> None:
@@ -100,30 +100,29 @@ def test_sizes_beyond_the_profile_are_extrapolated() -> None:
 
 
 def test_the_prior_is_used_until_the_first_miss() -> None:
-    latency = MissLatency(prior_ms=80.0)
-    assert latency.mean == 80.0
-    latency.observe(30.0)
-    assert latency.mean == 30.0
+    profiler = Profiler(profile_of_table_3_2(), miss_prior_ms=80.0)
+    assert profiler.costs(1).miss_ms == 80.0
+    profiler.observe_miss(30.0)
+    assert profiler.costs(1).miss_ms == 30.0
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
 def test_the_miss_latency_is_the_mean_of_the_last_ten(measured: list[float]) -> None:
-    latency = MissLatency()
+    profiler = new_profiler()
     for value in measured:
-        latency.observe(value)
+        profiler.observe_miss(value)
     last = measured[-10:]
-    assert latency.mean == pytest.approx(sum(last) / len(last))
-    assert len(latency.values) == len(last)
+    assert profiler.costs(1).miss_ms == pytest.approx(sum(last) / len(last))
 
 
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0])
 def test_an_invalid_latency_is_refused(nonsense: float) -> None:
-    latency = MissLatency()
+    profiler = new_profiler()
     with pytest.raises(InvalidArgument):
-        latency.observe(nonsense)
+        profiler.observe_miss(nonsense)
     with pytest.raises(InvalidArgument):
-        MissLatency(prior_ms=nonsense)
-    assert math.isfinite(latency.mean)
+        Profiler(profile_of_table_3_2(), miss_prior_ms=nonsense)
+    assert math.isfinite(profiler.costs(1).miss_ms)
 
 
 def extraction_ms(profiler: Profiler) -> float:

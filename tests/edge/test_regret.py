@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.edge.profiler import Costs, Regret
+from nearsight.edge.cache_size import Costs
+from nearsight.edge.profiler import Regret
 from support.caching import profile_of_table_3_2, ranking_of
 
 LOOKUP_MS = np.array([0.0, 10.0, 12.0, 15.0, 30.0])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
-from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.cache_size import Costs, choose_size
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 
 
@@ -135,7 +135,7 @@ def test_a_bounded_prior_reduces_the_cost_of_a_large_catalogue() -> None:
     requests = rng.choice(500, size=200, p=p)
     lookup_ms, recall = 5.0 + 0.2 * np.arange(501.0), np.full(501, 0.9)
     lookup_ms[0] = 0.0
-    optimizer = CacheSizeOptimizer(lookup_ms, recall)
+    costs_of_size = Costs(lookup_ms, recall, 100.0)
 
     def mean_cost_ms(prior_mass: float) -> float:
         distribution = RequestDistribution(map(str, range(500)), prior_mass=prior_mass)
@@ -144,7 +144,7 @@ def test_a_bounded_prior_reduces_the_cost_of_a_large_catalogue() -> None:
             costs.append(cost_ms)
             distribution.count(str(request), 0.0)
             ranking = distribution.ranking(0.0)
-            decision = optimizer.decide(ranking, 100.0, ranking.seen)
+            decision = choose_size(costs_of_size, ranking, ranking.seen)
             hits = 0.9 * p[[int(name) for name in decision.object_ids]].sum()
             cost_ms = decision.terms.lookup_ms + (1 - hits) * 100.0
         return float(np.mean(costs))

@@ -10,7 +10,7 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
-from nearsight.edge.profiler import MissLatency, Profiler
+from nearsight.edge.profiler import Profiler
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
 
@@ -32,7 +32,7 @@ class Edge:
         self.noise = noise
         self.slowness = 1.0
         self.clock = ManualClock()
-        self.profiler = Profiler(PROFILE, MissLatency(MISS_MS, 10))
+        self.profiler = Profiler(PROFILE, MISS_MS)
         self.estimator = DistributionEstimator(
             RequestDistribution(OBJECTS, prior=1.0, prior_mass=10.0, half_life_s=3600.0), self.clock
         )

@@ -19,7 +19,7 @@ from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, R
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
 from nearsight.common.text import percent
-from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.memory_budget import RATE_WINDOW_S, RequestRates
 from nearsight.edge.memory_partition import FAVOUR, Claim, MemoryPartitioner, NetworkUse
 from nearsight.edge.request_distribution import RequestDistribution
@@ -163,11 +163,9 @@ class Edge:
     def _divide(self, now_s: float) -> None:
         rates = self._rates.update(self._asked, now_s)
         rankings = {one: counts.ranking(now_s) for one, counts in self._counts.items()}
-        optimizer = CacheSizeOptimizer(_LOOKUP_MS, np.full(_OBJECTS + 1, _RECALL))
+        costs = Costs(_LOOKUP_MS, np.full(_OBJECTS + 1, _RECALL), _CLOUD_MS)
         claims = {
-            one: Claim.of_objects(
-                optimizer.expected(ranking, _CLOUD_MS, ranking.seen).evaluate(), rates[one], _OBJECT_BYTES
-            )
+            one: Claim.of_objects(costs.expected(ranking, ranking.seen).evaluate(), rates[one], _OBJECT_BYTES)
             for one, ranking in rankings.items()
         }
         uses = [

@@ -1,8 +1,7 @@
 """An edge without network and photos: the parts of `edge.catalogue_cache` on a virtual clock.
 
 Requests carry their time. Models arrive shortly after they are requested, and building a snapshot takes no
-time. All estimates and decisions are made by the daemon's classes: `DistributionEstimator`, `MissLatency`,
-`Optimizer`.
+time. All estimates and decisions are made by the daemon's classes: `DistributionEstimator`, `Optimizer`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import numpy as np
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.expected_latency import ExpectedLatency
-from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.common.object_cache.profile import CacheProfile, RollingMean
+from nearsight.edge.cache_size import Costs
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
-from nearsight.edge.profiler import Costs, MissLatency
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
 from nearsight.experiments.traces.movement import Behaviour, generate_visits
@@ -105,7 +104,7 @@ class CrowdEdge:
         distribution = RequestDistribution(object_ids, prior=1.0, half_life_s=half_life_s)
         self._clock = ManualClock()
         self._estimator = DistributionEstimator(distribution, self._clock)
-        self._misses = MissLatency(costs.miss_ms, settings.miss_window)
+        self._misses = RollingMean(settings.miss_window, costs.miss_ms, full=False)
         self._curves = costs.profile.curves(len(object_ids))
         self._optimizer = Optimizer(settings)
         self._decide_every = settings.optimize_every

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import ExpectedLatency, LatencyTerms, why_cache_is_empty
-from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.cache_size import Costs, choose_size
 from support.caching import profile_of_table_3_2, zipf_ranking
 
 
@@ -58,7 +58,7 @@ def test_figure_3_2_has_its_minimum_near_30_objects_and_exceeds_no_cache_above_8
     assert miss_ms == pytest.approx(361, abs=2)
 
     latency = ExpectedLatency(curves.lookup_ms, curves.recall, ranking.cumulative, float(miss_ms)).evaluate()
-    best = CacheSizeOptimizer(curves.lookup_ms, curves.recall).decide(ranking, float(miss_ms)).k
+    best = choose_size(Costs(curves.lookup_ms, curves.recall, float(miss_ms)), ranking).k
 
     assert 25 <= best <= 35
     assert latency[best] < latency[0]
