@@ -27,6 +27,8 @@ class ScoringPolicy(Policy):
 
     columns: ClassVar[Mapping[str, float]] = MappingProxyType({})
     """Names and initial values of additional columns. They are kept after evictions."""
+    only_largest: ClassVar[bool] = False
+    """Whether of these models only the largest that suffice are evicted (CremeBrulee, section V-B)."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -63,12 +65,13 @@ class ScoringPolicy(Policy):
         """Models in ascending order of scores, until their sizes reach the needed bytes."""
         scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
         chosen: list[Victim] = []
-        while needed_bytes > 0:
+        left_bytes = needed_bytes
+        while left_bytes > 0:
             row = int(scores.argmin())
             chosen.append(Victim(self._names[row], float(scores[row])))
-            needed_bytes -= evictable[self._names[row]].size_bytes
+            left_bytes -= evictable[self._names[row]].size_bytes
             scores[row] = np.inf
-        return chosen
+        return _largest_that_suffice(chosen, evictable, needed_bytes) if self.only_largest else chosen
 
     def density(self) -> Column:
         """Penalty of a reload per byte [ms]."""
@@ -97,10 +100,10 @@ class ScoringPolicy(Policy):
         return rows
 
 
-def largest_that_suffice(
+def _largest_that_suffice(
     chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
 ) -> list[Victim]:
-    """The largest of these models whose sizes reach the needed bytes (CremeBrulee, section V-B)."""
+    """The largest of these models whose sizes reach the needed bytes."""
     by_size = sorted(chosen, key=lambda victim: -evictable[victim.model].size_bytes)
     for count, victim in enumerate(by_size, 1):
         needed_bytes -= evictable[victim.model].size_bytes
