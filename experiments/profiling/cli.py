@@ -105,14 +105,11 @@ def _profile_edge(
 def _profile_device(
     dataset: Dataset, plan: ProfilingPlan, backend: str, counts: Sequence[int]
 ) -> tuple[DeviceProfile, tuple[str, ...]]:
-    """Profile of a device with each number of features (4.5.2), and the skipped images.
-
-    Default sizes are those of devices.
-    """
+    """Profile of a device with each number of features (4.5.2), and the skipped images."""
     from contextlib import ExitStack
 
     from nearsight.common.recognition.settings import RecognitionSettings
-    from nearsight.experiments.profiling.device import analyse_device, device_sizes
+    from nearsight.experiments.profiling.device import analyse_device
     from nearsight.experiments.profiling.measuring import Progress
 
     with ExitStack() as bars:
@@ -121,15 +118,8 @@ def _profile_device(
             bars.close()
             return bars.enter_context(progress_bar(stage, steps))
 
-        analysis = analyse_device(
-            dataset,
-            RecognitionSettings(backend=backend),
-            counts,
-            lambda objects: replace(plan, sizes=plan.sizes or device_sizes(objects)),
-            time.time(),
-            progress,
-        )
-    return analysis.profile, analysis.skipped
+        settings = RecognitionSettings(backend=backend)
+        return analyse_device(dataset, settings, counts, plan, time.time(), progress)
 
 
 def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPlan) -> None:
