@@ -55,11 +55,6 @@ class ModelRepository:
     ----------
     folder : Path
         Created when the first network is added.
-
-    Attributes
-    ----------
-    problems : dict of str to str
-        Errors of networks that cannot be used, by name.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -309,12 +309,11 @@ class _Stopper:
     def after(self, within_s: float, options: Any) -> Iterator[_Limit]:
         """Stop the execution that uses these options after ``within_s``, unless the block ends earlier."""
         limit = _Limit(options)
-        if within_s < math.inf:
-            with self._starting:
-                if not self._started:
-                    self._worker.start()
-                    self._started = True
-            self._worker.submit(limit.reached, after_s=within_s)
+        with self._starting:
+            if not self._started:
+                self._worker.start()
+                self._started = True
+        self._worker.submit(limit.reached, after_s=within_s)
         try:
             yield limit
         finally:

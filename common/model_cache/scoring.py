@@ -28,7 +28,7 @@ class ScoringPolicy(Policy):
     columns: ClassVar[Mapping[str, float]] = MappingProxyType({})
     """Names and initial values of additional columns. They are kept after evictions."""
     only_largest: ClassVar[bool] = False
-    """Whether of these models only the largest that suffice are evicted (CremeBrulee, section V-B)."""
+    """Whether of the lowest scores only the largest models that suffice are evicted; see `victims`."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -62,7 +62,10 @@ class ScoringPolicy(Policy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Models in ascending order of scores, until their sizes reach the needed bytes."""
+        """Models in ascending order of scores, until their sizes reach the needed bytes.
+
+        With `only_largest`, of these the largest that suffice (CremeBrulee, section V-B).
+        """
         scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
         chosen: list[Victim] = []
         left_bytes = needed_bytes
