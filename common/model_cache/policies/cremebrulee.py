@@ -21,4 +21,5 @@ class CremeBrulee(Popularity):
     def scores(self, now_s: float) -> Column:
         """Equation 1, with the estimate of the published code: 1 / B = count / (1 + requests so far)."""
         requests = super().scores(now_s)
-        return self.density() * requests / (1 + requests.sum())
+        utilities: Column = self.density() * requests / (1 + requests.sum())
+        return utilities

@@ -93,8 +93,8 @@ class ImportanceAware(Policy):
     name: ClassVar[str] = "iam"
     estimator: ClassVar[type[SlidingWindow | ExponentialAverage]] = SlidingWindow
 
-    def __init__(self, rates: RateEstimator | None = None, rebuild_s: float = REBUILD_S) -> None:
-        self._rates = rates or SlidingWindow(Knowledge.window_s)
+    def __init__(self, rates: RateEstimator, rebuild_s: float = REBUILD_S) -> None:
+        self._rates = rates
         self._rebuild_s = rebuild_s
         self._densities: dict[str, float] = {}
         self._queue = ImportanceQueue({})
