@@ -98,7 +98,7 @@ class Figure(Experiment):
             shares, said = kinds["share"], PAPER[paper]
             for at in ("1", "0.1"):
                 share = f"{percent(said[f'above {at}/s'], 2)}" if f"above {at}/s" in said else ""
-                lines.append((paper, f"above {at}/s", f"{percent(shares[at]['mean'], 2)}", share))
+                lines.append((paper, f"above {at}/s", percent(shares[at]["mean"], 2), share))
             ninetieth, calls = 60 * shares["90th"]["mean"], kinds["memory"]["200"]["mean"]
             most = said["most calls of 200 functions [1/s]"]
             lines.append((paper, "90th percentile [1/min]", f"{ninetieth:.2f}", "about 1"))
