@@ -10,7 +10,6 @@ regression learns that only the long-term rate matters.
 
 from __future__ import annotations
 
-import itertools
 import math
 from enum import StrEnum
 
@@ -76,8 +75,7 @@ class RateForecast:
     def __init__(self, factors: frozenset[Factor] = frozenset(Factor), day_s: float = DAY_S) -> None:
         if not day_s > 0:
             raise InvalidArgument(f"a day must be longer than 0 s, got {day_s:g} s")
-        self._kept = np.repeat([True, *(factor in factors for factor in Factor)], [2, *_COLUMNS.values()])
-        """Which columns of `_logarithms` are used."""
+        self._recent, self._age, self._day, self._new = (factor in factors for factor in Factor)
         self._day_s = day_s
         self._memories_s = np.array([*MEMORIES_S, LONG_S])
         self._decay_hz = -1.0 / self._memories_s
@@ -94,7 +92,7 @@ class RateForecast:
         distance = np.minimum(places, _PHASES - places)
         weight = np.maximum(0.0, 1.0 - distance / 3.0)
         self._phase_weights = np.array([np.roll(weight, place) for place in places])
-        size = int(self._kept.sum())
+        size = 2 + sum(_COLUMNS[factor] for factor in factors)
         self.weights = np.zeros(size)
         """Weights of the factors' logarithms; initially only the long-term rate counts."""
         self.weights[1] = 1.0
@@ -163,14 +161,23 @@ class RateForecast:
         recent_hz = (decayed[:, :-1] + _PRIOR_RECENT_REQUESTS) / (
             seen_s[:-1] + _PRIOR_RECENT_REQUESTS / long_hz[:, None]
         )
-        columns = (
-            *(np.ones(len(models)), log_long),
-            *(np.log(recent_hz) - log_long[:, None]).T,
-            *(np.log1p(age_s * long_hz), np.log1p(age_s * recent_hz[:, 1])),
-            np.log(self._at_this_time(models, now_s, long_hz)) - log_long,
-            *(counts == 0, counts == 1),
-        )
-        return np.stack([*itertools.compress(columns, self._kept)], axis=1)
+        columns = np.ones((len(models), len(self.weights)))
+        columns[:, 1] = log_long
+        at = 2
+        if self._recent:
+            at += recent_hz.shape[1]
+            np.subtract(np.log(recent_hz), log_long[:, None], out=columns[:, 2:at])
+        if self._age:
+            columns[:, at] = np.log1p(age_s * long_hz)
+            columns[:, at + 1] = np.log1p(age_s * recent_hz[:, 1])
+            at += 2
+        if self._day:
+            columns[:, at] = np.log(self._at_this_time(models, now_s, long_hz)) - log_long
+            at += 1
+        if self._new:
+            columns[:, at] = counts == 0
+            columns[:, at + 1] = counts == 1
+        return columns
 
     def _at_this_time(self, models: NDArray[np.intp], now_s: float, long_hz: Array) -> Array:
         """Rates [1/s] around this phase of the day, averaged over all days so far."""
