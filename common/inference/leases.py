@@ -14,7 +14,6 @@ from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.runtime import Network
 from nearsight.common.inference.tensors import Tensor
-from nearsight.common.model_cache.model_cache import Load, Wait
 from nearsight.common.model_cache.policy import ModelCosts
 
 A = TypeVar("A")
@@ -71,16 +70,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Answer to a request whose network is not in memory now."""
+    """Answer to a request whose network is not in memory now: it will be loaded, or is being loaded."""
 
-    decision: Load | Wait
-    """Decision of the model cache: the network will be loaded, or is being loaded."""
-    costs: ModelCosts | None
-    """Costs of the network. None while the network is being measured, which takes longer than a load."""
-    earlier_loads_ms: float
-    """Time until the loads before this one have ended."""
-    remaining_load_ms: float
-    """Remaining duration of this network's own load; the whole load if it has not begun."""
+    expected_ms: float
+    """Expected time until an answer: earlier loads, the load of this network, and its execution.
+
+    ``inf`` while the network is being measured, which takes longer than a load.
+    """
     lease: Future[Lease]
     """Result: a lease as soon as the network is loaded, or the error. The caller must release the lease."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Literal, get_args
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
@@ -90,12 +90,9 @@ class Manifest:
         """
         try:
             values = json.loads(text)
-            measured = values.pop("measured")
-            labels = tuple(str(label) for label in values.pop("labels"))
-            manifest = cls(**values, labels=labels)
-            if measured is None:
-                return manifest
-            return replace(manifest, measured=measurement_from_dict(measured))
+            if values["measured"] is not None:
+                values["measured"] = measurement_from_dict(values["measured"])
+            return cls(**values | {"labels": tuple(str(label) for label in values["labels"])})
         except (ValueError, TypeError, KeyError, AttributeError, InvalidArgument) as error:
             raise CorruptStore(
                 f"a manifest of a network is damaged: {error}", advice="add the model again"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -52,32 +51,25 @@ class MemoryState:
         )
 
 
-_Read = Callable[[MemoryState], float]
-_COUNTERS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
-    {
-        "resident_requests": ("Requests whose network was in memory.", lambda one: one.counts.resident),
-        "absent_requests": ("Requests whose network was not in memory.", lambda one: one.counts.waited),
-        "refused_requests": ("Requests whose network could not be loaded.", lambda one: one.counts.refused),
-        "loads": ("Networks that were loaded.", lambda one: one.counts.loads),
-        "failed_loads": ("Loads that failed.", lambda one: one.counts.failed_loads),
-        "load_seconds": ("Time of loads.", lambda one: one.counts.load_s),
-        "evictions": ("Networks evicted from memory.", lambda one: one.counts.evictions),
-    }
-)
-_GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
-    {
-        "resident": ("Networks in memory.", lambda one: len(one.resident)),
-        "memory_bytes": ("Measured memory of the networks in memory.", lambda one: one.used_bytes),
-        "budget_bytes": ("Memory budget of networks.", lambda one: one.budget_bytes),
-    }
-)
-
-
 def model_metrics(state: MemoryState) -> Iterator[Metric]:
     """Prometheus metrics of a daemon's networks."""
-    for family, described in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
-        for name, (text, read) in described.items():
-            yield family(f"nearsight_models_{name}", text, value=read(state))
+    counts = state.counts
+    for name, text, value in (
+        ("resident_requests", "Requests whose network was in memory.", counts.resident),
+        ("absent_requests", "Requests whose network was not in memory.", counts.waited),
+        ("refused_requests", "Requests whose network could not be loaded.", counts.refused),
+        ("loads", "Networks that were loaded.", counts.loads),
+        ("failed_loads", "Loads that failed.", counts.failed_loads),
+        ("load_seconds", "Time of loads.", counts.load_s),
+        ("evictions", "Networks evicted from memory.", counts.evictions),
+    ):
+        yield CounterMetricFamily(f"nearsight_models_{name}", text, value=value)
+    for name, text, value in (
+        ("resident", "Networks in memory.", len(state.resident)),
+        ("memory_bytes", "Measured memory of the networks in memory.", state.used_bytes),
+        ("budget_bytes", "Memory budget of networks.", state.budget_bytes),
+    ):
+        yield GaugeMetricFamily(f"nearsight_models_{name}", text, value=value)
 
 
 def _mb(size_bytes: int) -> str:

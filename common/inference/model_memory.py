@@ -15,6 +15,7 @@ the thread that received it. A lease protects its network from eviction.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -254,7 +255,7 @@ class ModelMemory:
         costs = _costs(manifest, runtime)
         if costs is None:
             self._measurements.submit(manifest, lambda outcome: self._measured(outcome, lease))
-            return Absent(Load(), None, 0.0, 0.0, lease)
+            return Absent(math.inf, lease)
         decide = self._cache.request if counts else self._cache.load
         decision = decide(name, costs, now_s)
         if isinstance(decision, Refuse) and not self._is_temporary(decision):
@@ -269,10 +270,11 @@ class ModelMemory:
         pending_load.waiting.append(lease)
         if isinstance(decision, Load):
             self._begin_load(pending_load, decision.evict)
-        waits = decision if isinstance(decision, Wait) else Load()
-        return Absent(
-            waits, costs, self._earlier_loads_ms(name, now_s), pending_load.remaining_ms(now_s), lease
-        )
+        if isinstance(decision, Wait):
+            load_ms = pending_load.remaining_ms(now_s)
+        else:
+            load_ms = self._earlier_loads_ms(name, now_s) + costs.load_ms
+        return Absent(load_ms + costs.execution_ms, lease)
 
     def _is_temporary(self, refused: Refuse) -> bool:
         """Whether the reason is temporary: loads and executions end, but pinned networks stay."""

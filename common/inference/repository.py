@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from nearsight.common.database.places import sync_folder
 from nearsight.common.errors import (
@@ -39,13 +38,8 @@ from nearsight.common.logging import get_logger
 _BLOCK_BYTES = 1 << 20
 _QUARANTINE = "quarantine"
 
-
-class _FileState(NamedTuple):
-    """State of a file when it was last read."""
-
-    modified_ns: int
-    size_bytes: int
-    inode: int
+_FileState = tuple[int, int, int]
+"""State of a file when it was last read: time of its last change [ns], size [bytes], inode."""
 
 
 class ModelRepository:
@@ -55,11 +49,6 @@ class ModelRepository:
     ----------
     folder : Path
         Created when the first network is added.
-
-    Attributes
-    ----------
-    problems : dict of str to str
-        Errors of networks that cannot be used, by name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -177,8 +166,7 @@ class ModelRepository:
         """
         name = manifest.name
         with self._lock:
-            known = self._manifests.get(name)
-            if known is None or (known.version, known.checksum) != (manifest.version, manifest.checksum):
+            if not manifest.same_network(self._manifests.get(name)):
                 return False
             self._remove_entry(name)
             self._note_problem(name, why)
@@ -364,7 +352,7 @@ def _state_of(path: Path) -> _FileState | None:
         status = path.stat()
     except OSError:
         return None
-    return _FileState(status.st_mtime_ns, status.st_size, status.st_ino)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _storage_error(error: OSError, what: str) -> SetupError:

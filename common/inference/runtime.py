@@ -11,8 +11,7 @@ import math
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -200,16 +199,16 @@ class Network:
         if within_s == math.inf:  # given options, the library looks for GPU options, which takes 0.05 ms
             return self.run_checked(checked)
         options = self._options()
-        with self._stopper.after(within_s, options) as limit:
-            try:
-                return self.run_checked(checked, options)
-            except InternalError as error:
-                if limit.stopped:
-                    raise DeadlineExceeded(
-                        f"execution of {self.name} exceeded the time limit of {within_s:.2f} s",
-                        advice="allow more time",
-                    ) from error
-                raise
+        self._stopper.stop_after(within_s, options)
+        try:
+            return self.run_checked(checked, options)
+        except InternalError as error:
+            if options.terminate:
+                raise DeadlineExceeded(
+                    f"execution of {self.name} exceeded the time limit of {within_s:.2f} s",
+                    advice="allow more time",
+                ) from error
+            raise
 
     def run_checked(self, inputs: Mapping[str, Tensor], options: Any = None) -> dict[str, Tensor]:
         """As `run`, without checking the inputs; ``options`` are the library's ``RunOptions``."""
@@ -283,20 +282,6 @@ def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
     )
 
 
-class _Limit:
-    """Time limit of one execution."""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-        self.stopped = False
-
-    def reached(self) -> None:
-        """Stop the execution if it is still running."""
-        options = self.options
-        if options is not None:
-            self.stopped = options.terminate = True
-
-
 class _Stopper:
     """Stops executions that exceed their time limit, on one thread that starts with the first limit."""
 
@@ -305,20 +290,13 @@ class _Stopper:
         self._starting = threading.Lock()
         self._started = False
 
-    @contextmanager
-    def after(self, within_s: float, options: Any) -> Iterator[_Limit]:
-        """Stop the execution that uses these options after ``within_s``, unless the block ends earlier."""
-        limit = _Limit(options)
-        if within_s < math.inf:
-            with self._starting:
-                if not self._started:
-                    self._worker.start()
-                    self._started = True
-            self._worker.submit(limit.reached, after_s=within_s)
-        try:
-            yield limit
-        finally:
-            limit.options = None
+    def stop_after(self, within_s: float, options: Any) -> None:
+        """Stop the execution that uses these options after ``within_s``; no effect if it has ended."""
+        with self._starting:
+            if not self._started:
+                self._worker.start()
+                self._started = True
+        self._worker.submit(lambda: setattr(options, "terminate", True), after_s=within_s)
 
     def close(self) -> None:
         self._worker.stop(_STOP_S)

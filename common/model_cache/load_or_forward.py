@@ -7,13 +7,9 @@ CremeBrulee nor mCache has a next tier or stand-ins.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum, auto
-
-from nearsight.common.model_cache.model_cache import Load, Wait
-from nearsight.common.model_cache.policy import ModelCosts
 
 _KEPT_REQUESTS = 100
 """Maximum number of requests whose unused share of the accuracy budget is kept."""
@@ -31,40 +27,22 @@ class Answerer(Enum):
     """This tier with another model that is in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedTimes:
-    """Expected times at the arrival of a request."""
-
-    earlier_loads_ms: float
-    """Time until the loader is free."""
-    remaining_load_ms: float
-    """Remaining duration of the load that the request would wait for."""
-    forward_ms: float
-    """Time until the next tier's answer; ``inf`` if there is no next tier."""
-    stand_in_ms: float = math.inf
-    """Time until the answer of a model that may stand in; ``inf`` if there is none."""
-
-
-def soonest(decision: Load | Wait, costs: ModelCosts | None, times: ExpectedTimes) -> Answerer:
+def soonest(here_ms: float, forward_ms: float, stand_in_ms: float) -> Answerer:
     """Who is expected to answer first. Of equal times, the requested model is preferred, then the next tier.
 
     Parameters
     ----------
-    decision : Load or Wait
-        Decision of the model cache about this request.
-    costs : ModelCosts, optional
-        Costs of its model. None: the model is being measured, which takes longer than forwarding.
-    times : ExpectedTimes
+    here_ms : float
+        Expected time until the requested model answers; ``inf`` if it cannot be loaded now, or is being
+        measured, which takes longer than forwarding.
+    forward_ms : float
+        Expected time until the next tier's answer; ``inf`` if there is no next tier.
+    stand_in_ms : float
+        Expected time until the answer of a model that may stand in; ``inf`` if there is none.
     """
-    here_ms = math.inf
-    if costs is not None:
-        until_resident_ms = (
-            times.remaining_load_ms if isinstance(decision, Wait) else times.earlier_loads_ms + costs.load_ms
-        )
-        here_ms = until_resident_ms + costs.execution_ms
-    if times.stand_in_ms < min(here_ms, times.forward_ms):
+    if stand_in_ms < min(here_ms, forward_ms):
         return Answerer.STAND_IN
-    return Answerer.NEXT_TIER if times.forward_ms < here_ms else Answerer.HERE
+    return Answerer.NEXT_TIER if forward_ms < here_ms else Answerer.HERE
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ frequencies continue after an eviction. Models with the lowest scores are evicte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
@@ -112,3 +112,16 @@ class Policy(ABC):
         sequence of Victim
             In order of eviction; their total size is at least ``needed_bytes``.
         """
+
+
+def until_enough(
+    victims: Iterable[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
+) -> list[Victim]:
+    """The first of these models whose sizes reach the needed bytes."""
+    chosen = []
+    for victim in victims:
+        chosen.append(victim)
+        needed_bytes -= evictable[victim.model].size_bytes
+        if needed_bytes <= 0:
+            break
+    return chosen

@@ -7,14 +7,14 @@ in 2 requests and 3 in 5 the order changes after one request. Scores are therefo
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
 
 _FIRST_ROWS = 64
 
@@ -27,6 +27,8 @@ class ScoringPolicy(Policy):
 
     columns: ClassVar[Mapping[str, float]] = MappingProxyType({})
     """Names and initial values of additional columns. They are kept after evictions."""
+    only_largest: ClassVar[bool] = False
+    """Whether of the lowest scores only the largest models that suffice are evicted; see `victims`."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -60,20 +62,28 @@ class ScoringPolicy(Policy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Models in ascending order of scores, until their sizes reach the needed bytes."""
-        scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
-        chosen: list[Victim] = []
-        while needed_bytes > 0:
-            row = int(scores.argmin())
-            chosen.append(Victim(self._names[row], float(scores[row])))
-            needed_bytes -= evictable[self._names[row]].size_bytes
-            scores[row] = np.inf
-        return chosen
+        """Models in ascending order of scores, until their sizes reach the needed bytes.
+
+        With `only_largest`, of these the largest that suffice (CremeBrulee, section V-B).
+        """
+        chosen = until_enough(self._lowest(evictable, now_s), evictable, needed_bytes)
+        if not self.only_largest:
+            return chosen
+        chosen.sort(key=lambda victim: -evictable[victim.model].size_bytes)
+        return until_enough(chosen, evictable, needed_bytes)
 
     def density(self) -> Column:
         """Penalty of a reload per byte [ms]."""
         density: Column = self._numbers["load_ms"] / self._numbers["size_bytes"]
         return density
+
+    def _lowest(self, evictable: Mapping[str, ModelCosts], now_s: float) -> Iterator[Victim]:
+        """The evictable models in ascending order of scores; the order is computed as far as it is needed."""
+        scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
+        for _ in evictable:
+            row = int(scores.argmin())
+            yield Victim(self._names[row], float(scores[row]))
+            scores[row] = np.inf
 
     def _row(self, model: str) -> int:
         """Row of the model in every column; a new model gets the next row."""
@@ -95,15 +105,3 @@ class ScoringPolicy(Policy):
         rows = np.zeros(len(self._resident), dtype=bool)
         rows[[self._rows[model] for model in evictable]] = True
         return rows
-
-
-def largest_that_suffice(
-    chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
-) -> list[Victim]:
-    """The largest of these models whose sizes reach the needed bytes (CremeBrulee, section V-B)."""
-    by_size = sorted(chosen, key=lambda victim: -evictable[victim.model].size_bytes)
-    for count, victim in enumerate(by_size, 1):
-        needed_bytes -= evictable[victim.model].size_bytes
-        if needed_bytes <= 0:
-            return by_size[:count]
-    return by_size

@@ -23,7 +23,7 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight
-from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, ExpectedTimes, soonest
+from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, soonest
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
@@ -157,10 +157,11 @@ class EdgeNetworks:
         if isinstance(found, Lease):
             self._count("here")
             return found
-        if isinstance(found, Absent) and found.costs is not None and not self._cloud_answered:
+        here_ms = found.expected_ms if isinstance(found, Absent) else inf
+        if here_ms < inf and not self._cloud_answered:
             forward_ms = inf  # this edge can load it, but it is not known whether the cloud exists
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
-        how = _answerer(found, forward_ms, stand_in_ms)
+        how = soonest(here_ms, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
             lease = self.memory.request(stand_in)
             if isinstance(lease, Lease):
@@ -171,7 +172,7 @@ class EdgeNetworks:
                     self._accuracy.stood_in(name, loss)
                 return lease
             self.memory.load_in_background(lease)  # it was evicted meanwhile
-            how = _answerer(found, forward_ms, inf)
+            how = soonest(here_ms, forward_ms, inf)
         if how is Answerer.NEXT_TIER:
             self._load_in_background(found)
             self._count("forwarded")
@@ -404,16 +405,6 @@ class EdgeNetworks:
             if name in offered and name not in here:
                 self._downloads.enqueue(offered[name])
         self.memory.refresh()
-
-
-def _answerer(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) -> Answerer:
-    """Decide who answers a request whose network is not in memory, or cannot be loaded now."""
-    if isinstance(found, Absent):
-        now = ExpectedTimes(found.earlier_loads_ms, found.remaining_load_ms, forward_ms, stand_in_ms)
-        return soonest(found.decision, found.costs, now)
-    if stand_in_ms < forward_ms:
-        return Answerer.STAND_IN
-    return Answerer.HERE if forward_ms == inf else Answerer.NEXT_TIER
 
 
 class _Listing(NamedTuple):

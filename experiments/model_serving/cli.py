@@ -117,17 +117,9 @@ def _print(found: Plan, p95_ms: float | None) -> None:
     rows = []
     for budget in found.budgets_bytes:
         best, all_ = found.best(budget), found.at(budget)
-        rows.append(
-            (
-                f"{budget / _MB:,.0f}",
-                best.policy,
-                f"{best.p95_ms:,.0f}",
-                f"{best.mean_ms:,.0f}",
-                f"{percent(best.hit_ratio, 1)}",
-                f"{all_[FIXED_SET].p95_ms:,.0f}",
-                f"{all_[CLAIRVOYANT].p95_ms:,.0f}",
-            )
-        )
+        times_ms = (best.p95_ms, best.mean_ms, all_[FIXED_SET].p95_ms, all_[CLAIRVOYANT].p95_ms)
+        p95, mean, *bounds = (f"{ms:,.0f}" for ms in times_ms)
+        rows.append((f"{budget / _MB:,.0f}", best.policy, p95, mean, percent(best.hit_ratio, 1), *bounds))
     print_table(columns, rows, right=(columns[0], *columns[2:]))
     if p95_ms is None:
         return

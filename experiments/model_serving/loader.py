@@ -134,11 +134,8 @@ class _Edge:
         self._loading = False
         self._waiting: dict[str, list[int]] = {}
         """Indices of waiting requests, by the model that is or will be loaded for them."""
-        count = len(requests)
-        self._since_s = np.zeros(count)
-        self.served = Served(
-            np.zeros(count), np.zeros(count, bool), np.zeros(count, bool), np.zeros(count), np.zeros(count)
-        )
+        self._since_s = np.zeros(len(requests))
+        self.served = Served.blank(requests)
         self.answered: Callable[[float], None] = lambda _now_s: None
 
     def request(self, place: int, now_s: float) -> None:

@@ -125,15 +125,8 @@ def plan(
             advance(1)
         outcomes.append(_fixed_set(requests, costs, budget))
         known = [_replayed(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES]
-        outcomes.append(
-            Outcome(
-                CLAIRVOYANT,
-                budget,
-                min(one.p95_ms for one in known),
-                min(one.mean_ms for one in known),
-                max(one.hit_ratio for one in known),
-            )
-        )
+        p95_ms, mean_ms = (min(getattr(one, name) for one in known) for name in ("p95_ms", "mean_ms"))
+        outcomes.append(Outcome(CLAIRVOYANT, budget, p95_ms, mean_ms, max(one.hit_ratio for one in known)))
         advance(1)
     return Plan(tuple(outcomes))
 
@@ -198,15 +191,16 @@ def _replayed(
     cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(requests)))
     served = serve_with_loader(requests, costs, cache)
     first = int(_WARM_UP * len(requests))
-    hits = 1.0 - float(served.missed[first:].mean())
-    return _outcome(policy, budget_bytes, served.latency_ms[first:], hits)
+    latency_ms, hit_ratio = served.latency_ms[first:], 1.0 - float(served.missed[first:].mean())
+    return _outcome(policy, budget_bytes, _p95(latency_ms), float(latency_ms.mean()), hit_ratio)
 
 
-def _outcome(policy: str, budget_bytes: int, latency_ms: NDArray[np.float64], hit_ratio: float) -> Outcome:
-    p95_ms = float(np.quantile(latency_ms, _QUANTILE, method="higher"))
-    return Outcome(
-        policy, budget_bytes, round(p95_ms, 3), round(float(latency_ms.mean()), 3), round(hit_ratio, 5)
-    )
+def _p95(latency_ms: NDArray[np.float64]) -> float:
+    return float(np.quantile(latency_ms, _QUANTILE, method="higher"))
+
+
+def _outcome(policy: str, budget_bytes: int, p95_ms: float, mean_ms: float, hit_ratio: float) -> Outcome:
+    return Outcome(policy, budget_bytes, round(p95_ms, 3), round(mean_ms, 3), round(hit_ratio, 5))
 
 
 def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int) -> Outcome:
@@ -231,15 +225,8 @@ def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_
         resident |= best_fixed_set(
             np.where(resident, 0, counts), sizes, budget_bytes - int(sizes[resident].sum())
         )
-        latency_ms = execution_ms + np.where(resident, 0.0, load_ms)
-        return float(np.quantile(latency_ms[counted], _QUANTILE, method="higher"))
+        return _p95((execution_ms + np.where(resident, 0.0, load_ms))[counted])
 
-    best = min(percentile(most_ms) for most_ms in (0.0, *np.unique(load_ms + execution_ms)))
-    hit_ratio = float(counts[kept].sum() / len(counted))
-    return Outcome(
-        FIXED_SET,
-        budget_bytes,
-        round(best, 3),
-        round(float(means @ counts / len(counted)), 3),
-        round(hit_ratio, 5),
-    )
+    best_ms = min(percentile(most_ms) for most_ms in (0.0, *np.unique(load_ms + execution_ms)))
+    mean_ms, hit_ratio = means @ counts / len(counted), counts[kept].sum() / len(counted)
+    return _outcome(FIXED_SET, budget_bytes, best_ms, float(mean_ms), float(hit_ratio))

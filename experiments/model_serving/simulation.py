@@ -9,7 +9,8 @@ count as hits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,12 @@ class Served:
     queue_ms: NDArray[np.float64]
     """Time in the queue behind other requests, including their loads."""
     execution_ms: NDArray[np.float64]
+
+    @classmethod
+    def blank(cls, requests: ModelRequests) -> Self:
+        """All zero, to be filled in."""
+        count = len(requests)
+        return cls(np.zeros(count), np.zeros(count, bool), np.zeros(count, bool), *np.zeros((2, count)))
 
     @property
     def hit_ratio(self) -> float:
@@ -85,9 +92,7 @@ def replay(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: Mode
     cache : ModelCache
         In any state; it is modified.
     """
-    count = len(requests)
-    load_ms, missed, refused = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
-    names = requests.names
+    served, names = Served.blank(requests), requests.names
     costs_of = [costs[name] for name in names]
     request, loaded = cache.request, cache.loaded
     for place, (now_s, model) in enumerate(
@@ -98,11 +103,11 @@ def replay(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: Mode
             continue
         if isinstance(decision, Load):
             loaded(names[model], now_s)
-            missed[place], load_ms[place] = True, costs_of[model].load_ms
+            served.missed[place], served.load_ms[place] = True, costs_of[model].load_ms
         elif isinstance(decision, Refuse):
-            refused[place] = True
+            served.refused[place] = True
     execution_ms = np.array([one.execution_ms for one in costs_of])[requests.models]
-    return Served(load_ms, missed, refused, np.zeros(count), np.where(refused, 0.0, execution_ms))
+    return replace(served, execution_ms=np.where(served.refused, 0.0, execution_ms))
 
 
 def serve_in_turn(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: ModelCache) -> Served:
@@ -110,26 +115,24 @@ def serve_in_turn(requests: ModelRequests, costs: Mapping[str, ModelCosts], cach
 
     A request for a model that cannot be loaded is refused at once.
     """
-    count = len(requests)
-    load_ms, missed, refused = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
-    queue_ms, execution_ms = np.zeros(count), np.zeros(count)
-    free_s = 0.0
+    served, free_s = Served.blank(requests), 0.0
     for place, (arrived_s, model) in enumerate(
         zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
     ):
         name = requests.names[model]
         begun_s = max(arrived_s, free_s)
-        queue_ms[place] = 1e3 * (begun_s - arrived_s)
+        served.queue_ms[place] = 1e3 * (begun_s - arrived_s)
         decision = cache.request(name, costs[name], begun_s)
         if isinstance(decision, Refuse):
-            refused[place], free_s = True, begun_s
+            served.refused[place], free_s = True, begun_s
             continue
+        load_ms = costs[name].load_ms if isinstance(decision, Load) else 0.0
         if isinstance(decision, Load):
-            missed[place], load_ms[place] = True, costs[name].load_ms
-            cache.loaded(name, begun_s + 1e-3 * load_ms[place])
-        execution_ms[place] = costs[name].execution_ms
-        free_s = begun_s + 1e-3 * (load_ms[place] + execution_ms[place])
-    return Served(load_ms, missed, refused, queue_ms, execution_ms)
+            served.missed[place], served.load_ms[place] = True, load_ms
+            cache.loaded(name, begun_s + 1e-3 * load_ms)
+        served.execution_ms[place] = costs[name].execution_ms
+        free_s = begun_s + 1e-3 * (load_ms + costs[name].execution_ms)
+    return served
 
 
 Serve = Callable[[ModelRequests, Mapping[str, ModelCosts], ModelCache], Served]

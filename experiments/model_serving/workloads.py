@@ -38,6 +38,11 @@ class Workload:
         """Size of all models together."""
         return sum(one.size_bytes for one in self.costs.values())
 
+    def rates_at(self, time_s: float) -> dict[str, float]:
+        """True rate [1/s] of each model at a time."""
+        names = self.requests.names
+        return dict(zip(names, self.segments.rates_at(time_s, len(names)).tolist(), strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

@@ -7,7 +7,6 @@ that its outputs have mean 0.5 and variance 1 on them. Batch normalisation has a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,8 @@ class Graph:
         options: Any = {"kernel_shape": sides, "strides": (stride, stride), "pads": pads, "group": groups}
         trial = helper.make_node("Conv", ["x", "w"], ["y"], **options)
         outputs = _execute(trial, {"x": self._values[x], "w": weights})
-        scale, shift = _normalising(outputs, (0, 2, 3))
+        scale = 1 / np.maximum(outputs.std(axis=(0, 2, 3)), 1e-6)
+        shift = _MEAN - outputs.mean(axis=(0, 2, 3)) * scale
         return self._weighted("Conv", x, weights * scale[:, None, None, None], shift, **options)
 
     def dense(self, x: str, units: int) -> str:
@@ -172,12 +172,6 @@ def _smooth(kernels: Values) -> Values:
         apart = np.subtract.outer(np.arange(side), np.arange(side)) / (side / 4)
         blurs.append(np.exp(-(apart**2) / 2).astype(np.float32))
     return np.asarray(blurs[0] @ kernels @ blurs[1], np.float32)
-
-
-def _normalising(outputs: Values, axes: Sequence[int]) -> tuple[Values, Values]:
-    """Factor and bias for each channel, for the target mean and variance 1."""
-    scale = 1 / np.maximum(outputs.std(axis=tuple(axes)), 1e-6)
-    return scale, _MEAN - outputs.mean(axis=tuple(axes)) * scale
 
 
 def _execute(node: onnx.NodeProto, inputs: dict[str, Values]) -> Any:

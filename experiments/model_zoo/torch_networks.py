@@ -121,6 +121,7 @@ class LanguageModel(nn.Module):
 
 
 _VGG = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512)
+_CLASSES = 21
 _BOXES = (4, 6, 6, 6, 4, 4)
 _MAPS = (512, 1024, 512, 256, 256, 256)
 
@@ -132,11 +133,11 @@ class SSD300(nn.Module):
     -------
     Tensor, (N, 8732, 4)
         Offsets of boxes.
-    Tensor, (N, 8732, classes)
+    Tensor, (N, 8732, 21)
         Scores; 20 classes and the background, as on PASCAL VOC.
     """
 
-    def __init__(self, classes: int = 21) -> None:
+    def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -175,9 +176,8 @@ class SSD300(nn.Module):
                 nn.Conv2d(channels, count * each, 3, padding=1)
                 for channels, count in zip(_MAPS, _BOXES, strict=True)
             )
-            for each in (4, classes)
+            for each in (4, _CLASSES)
         )
-        self._classes = classes
 
     def forward(self, photos: Tensor) -> tuple[Tensor, Tensor]:
         """Compute boxes and scores."""
@@ -187,9 +187,7 @@ class SSD300(nn.Module):
             maps.append(layer(maps[-1]))
         boxes = [head(one).movedim(1, 3).flatten(1) for head, one in zip(self._boxes, maps, strict=True)]
         scores = [head(one).movedim(1, 3).flatten(1) for head, one in zip(self._scores, maps, strict=True)]
-        return torch.cat(boxes, 1).unflatten(1, (-1, 4)), torch.cat(scores, 1).unflatten(
-            1, (-1, self._classes)
-        )
+        return torch.cat(boxes, 1).unflatten(1, (-1, 4)), torch.cat(scores, 1).unflatten(1, (-1, _CLASSES))
 
 
 def export(network: nn.Module, sample: Tensor, input_name: str, path: Path) -> None:

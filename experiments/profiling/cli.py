@@ -59,10 +59,12 @@ def profile(
     --device to `nearsight device --profile FILE`.
     """
     require_experiments("profile", ("matplotlib", "sklearn"))
+    from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.profiling.measuring import ProfilingPlan
+    from nearsight.experiments.profiling.picture import draw_profiles
 
     pin_threads()
     plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
@@ -76,13 +78,19 @@ def profile(
     else:
         result, skipped = _profile_edge(dataset, plan, backend, query_features)
     result.save(out)
-    _draw(result, figure, out)
+    profiles = (result,) if isinstance(result, CacheProfile) else result.profiles
+    picture = figure or out.with_suffix(".png")
+    draw_profiles(profiles, picture, with_extraction=device)
+    print_line(f"picture: {picture}", err=True)
     for line in skipped:
         print_line(f"skipped {line}", err=True)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return
-    _print_measurements(result, plan)
+    if device:
+        _print_table_4_1(profiles)
+    else:
+        _print_measurements(profiles[0], plan)
     print_line(f"written to {out}; use it with: nearsight {'device' if device else 'edge'} --profile {out}")
 
 
@@ -105,14 +113,11 @@ def _profile_edge(
 def _profile_device(
     dataset: Dataset, plan: ProfilingPlan, backend: str, counts: Sequence[int]
 ) -> tuple[DeviceProfile, tuple[str, ...]]:
-    """Profile of a device with each number of features (4.5.2), and the skipped images.
-
-    Default sizes are those of devices.
-    """
+    """Profile of a device with each number of features (4.5.2), and the skipped images."""
     from contextlib import ExitStack
 
     from nearsight.common.recognition.settings import RecognitionSettings
-    from nearsight.experiments.profiling.device import analyse_device, device_sizes
+    from nearsight.experiments.profiling.device import analyse_device
     from nearsight.experiments.profiling.measuring import Progress
 
     with ExitStack() as bars:
@@ -121,23 +126,11 @@ def _profile_device(
             bars.close()
             return bars.enter_context(progress_bar(stage, steps))
 
-        analysis = analyse_device(
-            dataset,
-            RecognitionSettings(backend=backend),
-            counts,
-            lambda objects: replace(plan, sizes=plan.sizes or device_sizes(objects)),
-            time.time(),
-            progress,
-        )
-    return analysis.profile, analysis.skipped
+        settings = RecognitionSettings(backend=backend)
+        return analyse_device(dataset, settings, counts, plan, time.time(), progress)
 
 
-def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPlan) -> None:
-    from nearsight.common.object_cache.profile import CacheProfile
-
-    if not isinstance(profile, CacheProfile):
-        _print_table_4_1(profile)
-        return
+def _print_measurements(profile: CacheProfile, plan: ProfilingPlan) -> None:
     print_line(f"{profile.dataset}; backend {profile.backend}, {plan.subsets} subsets per size")
     print_table(
         ("k", "lookup ms", "recall", "precision"),
@@ -158,20 +151,7 @@ def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPl
     print_line(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
 
 
-def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path) -> None:
-    """Draw figure 3.4, or figure 4.4 for a device."""
-    from nearsight.common.object_cache.profile import CacheProfile
-    from nearsight.experiments.profiling.picture import draw_profiles
-
-    path = figure or out.with_suffix(".png")
-    if isinstance(profile, CacheProfile):
-        draw_profiles((profile,), path)
-    else:
-        draw_profiles(profile.profiles, path, with_extraction=True)
-    print_line(f"picture: {path}", err=True)
-
-
-def _print_table_4_1(profile: DeviceProfile) -> None:
+def _print_table_4_1(profiles: Sequence[CacheProfile]) -> None:
     columns = ("features", "f_D(k) ms, extraction included", "recall_D(k)", "precision(k)")
     rows = [
         (
@@ -180,9 +160,9 @@ def _print_table_4_1(profile: DeviceProfile) -> None:
             _polynomial(one.recall),
             _polynomial(one.precision),
         )
-        for one in profile.profiles
+        for one in profiles
     ]
-    print_line(f"{profile.origin}; backend {profile.profiles[0].backend}")
+    print_line(f"{profiles[0].dataset}; backend {profiles[0].backend}")
     print_table(columns, rows, title="Table 4.1 on this machine", right=("features",))
 
 

@@ -6,7 +6,7 @@ The subsets and photos are the same for every number of features, so that only t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import side_px_for
@@ -16,7 +16,6 @@ from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.profiling.measuring import (
     ProfilingPlan,
     Progress,
-    SubsetRow,
     fit_profile,
     measure,
     prepare,
@@ -31,19 +30,7 @@ StageProgress = Callable[[str, int], Progress]
 """Called with the name and the number of steps of a stage at its start; returns its progress callback."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAnalysis:
-    """Measurements of a device, and the profile that was fitted to them."""
-
-    profile: DeviceProfile
-    """One `CacheProfile` per number of features."""
-    rows: dict[int, tuple[SubsetRow, ...]]
-    """The measurements, by number of features."""
-    skipped: tuple[str, ...]
-    """Images that could not be used, and why."""
-
-
-def device_sizes(objects: int) -> tuple[int, ...]:
+def _default_sizes(objects: int) -> tuple[int, ...]:
     """Cache sizes for a device: small, because its cache holds only the likely next objects."""
     return (*(size for size in _SIZES if size < objects), min(objects, 2 * _SIZES[-1]))
 
@@ -58,10 +45,10 @@ def analyse_device(
     dataset: Dataset,
     settings: RecognitionSettings,
     counts: Sequence[int],
-    plan_of: Callable[[int], ProfilingPlan],
+    plan: ProfilingPlan,
     wall_s: float,
     progress: StageProgress,
-) -> DeviceAnalysis:
+) -> tuple[DeviceProfile, tuple[str, ...]]:
     """Measure f_D(k) and recall_D(k) for every number of features.
 
     Parameters
@@ -72,12 +59,19 @@ def analyse_device(
         The pipeline; its number of query features is replaced.
     counts : sequence of int
         Numbers of features.
-    plan_of : callable
-        Returns the plan for a number of trained objects.
+    plan : ProfilingPlan
+        Without sizes, they are chosen for the number of trained objects.
     wall_s : float
         The date, in seconds since the epoch.
     progress : callable
         Called at the start of each stage.
+
+    Returns
+    -------
+    profile : DeviceProfile
+        One `CacheProfile` per number of features.
+    skipped : tuple of str
+        Images that could not be used, and why.
 
     Raises
     ------
@@ -92,13 +86,12 @@ def analyse_device(
         )
     steps = len(dataset.references) + len(dataset.queries)
     prepared = prepare(dataset, settings, progress("reading images", steps))
-    skipped = prepared.skipped
-    profiles, rows = [], {}
+    skipped, profiles = prepared.skipped, []
+    plan = replace(plan, sizes=plan.sizes or _default_sizes(len(prepared.models)))
     for count in chosen:
         pipeline = quick_pipeline(settings, count)
         step = progress(f"{count} features: reading photos", len(dataset.queries))
         prepared = prepare(dataset, pipeline, step, prepared.models)
-        plan = plan_of(len(prepared.models))
-        rows[count] = measure(prepared, plan, pipeline, progress(f"{count} features: measuring", plan.steps))
-        profiles.append(fit_profile(rows[count], prepared, pipeline, wall_s))
-    return DeviceAnalysis(DeviceProfile(profiles=tuple(profiles)), rows, skipped)
+        rows = measure(prepared, plan, pipeline, progress(f"{count} features: measuring", plan.steps))
+        profiles.append(fit_profile(rows, prepared, pipeline, wall_s))
+    return DeviceProfile(profiles=tuple(profiles)), skipped

@@ -19,7 +19,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -208,16 +208,6 @@ def measure(
     return tuple(rows)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Counts and times of the answers to one group of queries."""
-
-    asked: int = 0
-    answered: int = 0
-    correct: int = 0
-    times_ms: list[float] = field(default_factory=list)
-
-
 def _measure_subset(
     data: PreparedData,
     chosen: NDArray[np.int64],
@@ -232,19 +222,19 @@ def _measure_subset(
     relevant = [query for query in data.queries if query.object_id in held]
     noise = [query for query in data.queries if query.object_id not in held]
     recognizer.recognize(data.queries[0].features)  # the first call includes lazy initialisation
-    on_relevant = _ask(recognizer, _draw(relevant, plan.relevant, rng))
-    on_noise = _ask(recognizer, _draw(noise, plan.noise, rng))
-    answered = on_relevant.answered + on_noise.answered
-    means = [float(np.mean(tally.times_ms)) for tally in (on_relevant, on_noise) if tally.times_ms]
+    relevant_ms, answered, correct = _ask(recognizer, _draw(relevant, plan.relevant, rng))
+    noise_ms, answered_noise, _ = _ask(recognizer, _draw(noise, plan.noise, rng))
+    answered += answered_noise
+    means = [float(np.mean(times_ms)) for times_ms in (relevant_ms, noise_ms) if times_ms]
     return SubsetRow(
         k=len(models),
         subset=subset,
         backend=recognizer.backend,
-        relevant=on_relevant.asked,
-        noise=on_noise.asked,
+        relevant=len(relevant_ms),
+        noise=len(noise_ms),
         lookup_ms=float(np.mean(means)),
-        recall=on_relevant.correct / on_relevant.asked if on_relevant.asked else float("nan"),
-        precision=on_relevant.correct / answered if answered else float("nan"),
+        recall=correct / len(relevant_ms) if relevant_ms else float("nan"),
+        precision=correct / answered if answered else float("nan"),
     )
 
 
@@ -254,16 +244,17 @@ def _draw(queries: Sequence[PreparedQuery], count: int, rng: np.random.Generator
     return [queries[index] for index in rng.choice(len(queries), size=count, replace=False)]
 
 
-def _ask(recognizer: ObjectRecognizer, queries: Sequence[PreparedQuery]) -> _Tally:
-    tally = _Tally(asked=len(queries))
+def _ask(recognizer: ObjectRecognizer, queries: Sequence[PreparedQuery]) -> tuple[list[float], int, int]:
+    """Times of the queries [ms], number of answers, and number of correct answers."""
+    times_ms, answered, correct = [], 0, 0
     for query in queries:
         started_s = time.thread_time()
         result = recognizer.recognize(query.features)
-        tally.times_ms.append((time.thread_time() - started_s) * 1e3)
+        times_ms.append((time.thread_time() - started_s) * 1e3)
         if result.found is not None:
-            tally.answered += 1
-            tally.correct += result.found.object_id == query.object_id
-    return tally
+            answered += 1
+            correct += result.found.object_id == query.object_id
+    return times_ms, answered, correct
 
 
 def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:

@@ -1,4 +1,4 @@
-"""Draws figure 3.4 for this machine: the measurements of `nearsight profile`, and the fitted curves."""
+"""Draws figure 3.4, or 4.4 for a device: the measurements of `nearsight profile`, and the fitted curves."""
 
 from __future__ import annotations
 

@@ -111,19 +111,14 @@ def measure_profiles(
     Devices and edge run on the same machine here, so the edge uses the curve of 800 features.
     """
     settings = RecognitionSettings()
-    analysis = analyse_device(
-        dataset,
-        settings,
-        feature_counts,
-        lambda _objects: amount.plan(seed),
-        time.time(),
-        lambda _stage, _steps: no_progress,
+    adaptive, _ = analyse_device(
+        dataset, settings, feature_counts, amount.plan(seed), time.time(), lambda _stage, _steps: no_progress
     )
-    profiles = {one.query_features: one for one in analysis.profile.profiles}
+    profiles = {one.query_features: one for one in adaptive.profiles}
     folder.mkdir(parents=True, exist_ok=True)
     found = Profiles.in_folder(folder)
     profiles[settings.query_features].save(found.edge)
-    analysis.profile.save(found.adaptive)
+    adaptive.save(found.adaptive)
     return found
 
 

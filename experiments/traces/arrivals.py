@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 
-_DAY_S = 86_400.0
+_DAY_S, _LEAST_CALLS = 86_400.0, 2
+"""A day, and the number of calls in it below which both papers leave a function out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +54,16 @@ MCACHE = Marginals((_ONCE_A_DAY_HZ, 1.0 / 60.0, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.
 """1.17 % of functions above 1/s."""
 
 
-def rarely_called(
-    rates_hz: NDArray[np.float64], quantile: float = 0.9, calls: float = 2.0
-) -> NDArray[np.float64]:
-    """Select the rates that both papers keep, (G,).
+def rarely_called(rates_hz: NDArray[np.float64], quantile: float) -> NDArray[np.float64]:
+    """Select the rates that both papers keep, (G,): at least two calls per day, and not above a quantile.
 
     Parameters
     ----------
     rates_hz : ndarray, shape (F,)
     quantile : float
         Rates above this quantile of all rates are left out.
-    calls : float
-        Rates below this number of calls per day are left out.
     """
-    return rates_hz[(rates_hz <= np.quantile(rates_hz, quantile)) & (rates_hz * _DAY_S >= calls)]
+    return rates_hz[(rates_hz <= np.quantile(rates_hz, quantile)) & (rates_hz * _DAY_S >= _LEAST_CALLS)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,16 +180,6 @@ def events(
     return np.concatenate(times), np.concatenate(called)
 
 
-def counts_per_minute(
-    times_s: NDArray[np.float64], functions: NDArray[np.int32], count: int, minutes: int = MINUTES
-) -> NDArray[np.int32]:
-    """Count generated calls per minute, (count, minutes), as in a file of the trace; omits later calls."""
-    minute = (times_s // _MINUTE_S).astype(np.int64)
-    kept = minute < minutes
-    places = functions[kept].astype(np.int64) * minutes + minute[kept]
-    return np.bincount(places, minlength=count * minutes).reshape(count, minutes).astype(np.int32)
-
-
 def _columns(path: Path, header: list[str]) -> tuple[list[int], int, list[int]]:
     """Positions of the columns: hashes of the function, trigger and minutes."""
     places = {column: place for place, column in enumerate(header)}

@@ -9,11 +9,11 @@ algorithm.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
 
 
 class _Models(OrderedDict[str, int]):
@@ -95,23 +95,21 @@ class AdaptiveReplacement(Policy):
     ) -> Sequence[Victim]:
         """Repeat REPLACE of the paper until enough bytes are free."""
         del now_s
-        chosen: list[Victim] = []
-        recent = [model for model in self._recent if model in evictable]
-        frequent = [model for model in self._frequent if model in evictable]
+        return until_enough(self._replaced(evictable), evictable, needed_bytes)
+
+    def _replaced(self, evictable: Mapping[str, ModelCosts]) -> Iterator[Victim]:
+        recent = deque(model for model in self._recent if model in evictable)
+        frequent = deque(model for model in self._frequent if model in evictable)
         recent_bytes = self._recent.size_bytes
-        recent.reverse()
-        frequent.reverse()
-        while needed_bytes > 0 and (recent or frequent):
+        while recent or frequent:
             above = recent_bytes > self._target_bytes or (
                 self._ghost_was_frequent and recent_bytes == self._target_bytes
             )
             if recent and (above or not frequent):
-                chosen.append(Victim(recent.pop(), 0.0))
-                recent_bytes -= evictable[chosen[-1].model].size_bytes
+                recent_bytes -= evictable[recent[0]].size_bytes
+                yield Victim(recent.popleft(), 0.0)
             else:
-                chosen.append(Victim(frequent.pop(), 1.0))
-            needed_bytes -= evictable[chosen[-1].model].size_bytes
-        return chosen
+                yield Victim(frequent.popleft(), 1.0)
 
     def _trim(self) -> None:
         c_bytes = self._budget_bytes

@@ -21,28 +21,15 @@ from nearsight.common.model_cache.score_heap import ScoreHeap
 REBUILD_S = 30.0
 """Age of the queue at which a new one is started."""
 _BIAS = 1.0
+"""b₀ of equation 2."""
 _AT_A_TIME = 64
 """Number of models that each request adds to the shadow queue."""
 
 
-def importance(lower: int, bias: float) -> float:
-    """Equation 2: logarithm of the number of models with a lower utility, plus the bias b₀."""
-    return math.log(lower + bias)
-
-
 class ImportanceQueue:
-    """Ranks of resident models.
+    """Ranks of resident models, initially of those with the given utilities."""
 
-    Parameters
-    ----------
-    utilities : mapping of str to float
-        Utilities of the initial models.
-    bias : float
-        b₀ of equation 2; positive.
-    """
-
-    def __init__(self, utilities: Mapping[str, float], bias: float) -> None:
-        self._bias = bias
+    def __init__(self, utilities: Mapping[str, float]) -> None:
         self._utilities = dict(utilities)
         self._ordered = sorted(utilities.values())
         self._ranks = ScoreHeap()
@@ -65,9 +52,12 @@ class ImportanceQueue:
         return self._ranks.lowest(evictable, needed_bytes)
 
     def _rank(self, model: str) -> None:
-        """Compute a rank by equation 2. Since ranks may be outdated, utilities decide between equal ranks."""
+        """Compute a rank by equation 2: the logarithm of the number of lower utilities plus the bias.
+
+        Since ranks may be outdated, utilities decide between equal ranks.
+        """
         utility = self._utilities[model]
-        self._ranks.add(model, importance(bisect_left(self._ordered, utility), self._bias), tie=utility)
+        self._ranks.add(model, math.log(bisect_left(self._ordered, utility) + _BIAS), tie=utility)
 
 
 class ShadowQueue:
@@ -92,9 +82,9 @@ class ShadowQueue:
             self._utilities[model] = utility_of(model)
         return not self._waiting
 
-    def queue(self, bias: float) -> ImportanceQueue:
+    def queue(self) -> ImportanceQueue:
         """Convert to the queue that is used for evictions."""
-        return ImportanceQueue(self._utilities, bias)
+        return ImportanceQueue(self._utilities)
 
 
 class ImportanceAware(Policy):
@@ -103,11 +93,11 @@ class ImportanceAware(Policy):
     name: ClassVar[str] = "iam"
     estimator: ClassVar[type[SlidingWindow | ExponentialAverage]] = SlidingWindow
 
-    def __init__(self, rates: RateEstimator | None = None, rebuild_s: float = REBUILD_S) -> None:
-        self._rates = rates or SlidingWindow(Knowledge.window_s)
+    def __init__(self, rates: RateEstimator, rebuild_s: float = REBUILD_S) -> None:
+        self._rates = rates
         self._rebuild_s = rebuild_s
         self._densities: dict[str, float] = {}
-        self._queue = ImportanceQueue({}, _BIAS)
+        self._queue = ImportanceQueue({})
         self._shadow: ShadowQueue | None = None
         self._built_s = 0.0
 
@@ -126,7 +116,7 @@ class ImportanceAware(Policy):
             self._shadow = ShadowQueue(self._densities)
             self._built_s = now_s
         if self._shadow.build(_AT_A_TIME, lambda one: self._utility(one, now_s)):
-            self._queue, self._shadow = self._shadow.queue(_BIAS), None
+            self._queue, self._shadow = self._shadow.queue(), None
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """Add the model to both queues."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
 
 
 class LeastRecentlyUsed(Policy):
@@ -38,11 +38,5 @@ class LeastRecentlyUsed(Policy):
     ) -> Sequence[Victim]:
         """Least recent first, until enough bytes are free."""
         del now_s
-        chosen = []
-        for model, last_s in self._last_s.items():
-            if model in evictable:
-                chosen.append(Victim(model, last_s))
-                needed_bytes -= evictable[model].size_bytes
-                if needed_bytes <= 0:
-                    break
-        return chosen
+        oldest = (Victim(model, last_s) for model, last_s in self._last_s.items() if model in evictable)
+        return until_enough(oldest, evictable, needed_bytes)

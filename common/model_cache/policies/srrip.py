@@ -8,10 +8,10 @@ loading until enough bytes are free, with further increases of the predictions i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
 
 DISTANT = 3
 """The largest prediction of 2 bits."""
@@ -46,18 +46,14 @@ class StaticReReference(Policy):
     ) -> Sequence[Victim]:
         """Models with prediction 3, in order of loading. Predictions are increased until enough are found."""
         del now_s
-        chosen: list[Victim] = []
-        left = [model for model in self._predictions if model in evictable]
-        while needed_bytes > 0 and left:
-            self._age(DISTANT - max(self._predictions[model] for model in left))
-            for model in [model for model in left if self._predictions[model] == DISTANT]:
-                if needed_bytes > 0:
-                    chosen.append(Victim(model, 0.0))
-                    left.remove(model)
-                    needed_bytes -= evictable[model].size_bytes
-        return chosen
+        return until_enough(self._most_distant(evictable), evictable, needed_bytes)
 
-    def _age(self, steps: int) -> None:
-        if steps:
-            for model, prediction in self._predictions.items():
-                self._predictions[model] = min(DISTANT, prediction + steps)
+    def _most_distant(self, evictable: Mapping[str, ModelCosts]) -> Iterator[Victim]:
+        left = [model for model in self._predictions if model in evictable]
+        while left:
+            steps = DISTANT - max(self._predictions[model] for model in left)
+            if steps:
+                for model, prediction in self._predictions.items():
+                    self._predictions[model] = min(DISTANT, prediction + steps)
+            yield from (Victim(model, 0.0) for model in left if self._predictions[model] == DISTANT)
+            left = [model for model in left if self._predictions[model] < DISTANT]

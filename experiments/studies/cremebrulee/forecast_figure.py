@@ -73,15 +73,14 @@ class TrueRates(Forecast):
 
     def __init__(self, drawn: Workload) -> None:
         super().__init__(RateForecast(frozenset()))
-        self._segments = drawn.segments
-        self._places = {name: place for place, name in enumerate(drawn.requests.names)}
+        self._drawn = drawn
 
     def scores(self, now_s: float) -> Column:
         """Scores of resident models."""
-        rates = self._segments.rates_at(now_s, len(self._places))
+        rates = self._drawn.rates_at(now_s)
         scores = np.zeros(len(self._resident))
         for row in np.flatnonzero(self._resident):
-            scores[row] = self.density()[row] * rates[self._places[self._names[row]]]
+            scores[row] = self.density()[row] * rates[self._names[row]]
         return scores
 
 

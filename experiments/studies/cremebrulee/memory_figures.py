@@ -22,6 +22,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.framework.numbers import leaves, mean_and_spread, mean_in_words, nested, values
 from nearsight.experiments.model_serving.simulation import serve_in_turn, simulate
@@ -99,19 +100,17 @@ class Memory(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per association and size."""
-        lines = [
-            (
-                association,
-                size_gb,
-                *(mean_in_words(one[f"{part}_s"], 3) for part in _PARTS),
-                mean_in_words(one["load_per_miss_s"], 2),
-                f"{one['hit_ratio']['mean']:.3f}",
-                f"{_over_execution(one):.2f}",
-            )
+        return table_of(
+            {
+                "association": association,
+                "GB": size_gb,
+                **{f"{part} [s]": mean_in_words(one[f"{part}_s"], 3) for part in _PARTS},
+                "load per miss [s]": mean_in_words(one["load_per_miss_s"], 2),
+                "hit ratio": f"{one['hit_ratio']['mean']:.3f}",
+                "load / execution": f"{_over_execution(one):.2f}",
+            }
             for association, size_gb, one in leaves(summary["associations"], 2)
-        ]
-        columns = ("association", "GB", *(f"{part} [s]" for part in _PARTS))
-        return (*columns, "load per miss [s]", "hit ratio", "load / execution"), lines
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 5 in four panels and figure 6 in one."""

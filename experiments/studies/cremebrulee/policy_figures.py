@@ -9,7 +9,6 @@ suggests that its popular models are costly.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -36,7 +35,7 @@ from nearsight.experiments.framework.numbers import (
     nested,
     values,
 )
-from nearsight.experiments.model_serving.simulation import Serve, replay, serve_in_turn, simulate
+from nearsight.experiments.model_serving.simulation import replay, serve_in_turn, simulate
 from nearsight.experiments.studies.cremebrulee.workloads import RUNS, SIMULATION, TESTBED, workload
 from nearsight.experiments.traces.model_requests import Association
 
@@ -62,14 +61,11 @@ class _Policies(Experiment):
     timed: ClassVar[bool] = False
     associations: ClassVar[Sequence[Association]]
     policies: ClassVar[Sequence[str]]
-
-    @abstractmethod
-    def sizes_gb(self, options: RunOptions) -> Sequence[int]:
-        """Sizes of the cache [GB]."""
-
-    @abstractmethod
-    def served(self) -> tuple[str, Serve]:
-        """The scale of the workload, and the function that serves requests."""
+    scale: ClassVar[str]
+    """Scale of the workload. The testbed serves with one thread; in the simulation no time passes."""
+    sizes_gb: ClassVar[Sequence[int]]
+    """Sizes of the cache."""
+    smoke_sizes_gb: ClassVar[Sequence[int]]
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per association, run and size."""
@@ -77,15 +73,15 @@ class _Policies(Experiment):
             "{association}-{run}-{size_gb}",
             association=self.associations,
             run=range(1 if options.smoke else RUNS),
-            size_gb=self.sizes_gb(options),
+            size_gb=self.smoke_sizes_gb if options.smoke else self.sizes_gb,
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One row per policy, all with the same requests and the same initial cache."""
-        scale, serve = self.served()
-        share = 0.2 if options.smoke and scale == SIMULATION else 1.0
+        serve = serve_in_turn if self.scale == TESTBED else replay
+        share = 0.2 if options.smoke and self.scale == SIMULATION else 1.0
         run = cell.parameters["run"]
-        drawn = workload(scale, cell.parameters["association"], options, run, share)
+        drawn = workload(self.scale, cell.parameters["association"], options, run, share)
         budget_bytes = round(share * cell.parameters["size_gb"] * 1e9)
         rows: list[Row] = []
         for policy in self.policies:
@@ -129,14 +125,9 @@ class TestbedPolicies(_Policies):
     source: ClassVar[str] = "CremeBrulee, 6.2.2"
     associations: ClassVar[Sequence[Association]] = (Association.UNIFORM,)
     policies: ClassVar[Sequence[str]] = ("random", "cremebrulee", "cremebrulee-oracle")
-
-    def sizes_gb(self, options: RunOptions) -> Sequence[int]:
-        """Sizes of the figure."""
-        return (16, 20) if options.smoke else tuple(range(16, 22))
-
-    def served(self) -> tuple[str, Serve]:
-        """Serve with one thread, as the paper's testbed."""
-        return TESTBED, serve_in_turn
+    scale: ClassVar[str] = TESTBED
+    sizes_gb: ClassVar[Sequence[int]] = range(16, 22)
+    smoke_sizes_gb: ClassVar[Sequence[int]] = (16, 20)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """The order of the curves."""
@@ -174,14 +165,9 @@ class SimulationPolicies(_Policies):
     source: ClassVar[str] = "CremeBrulee, 6.3"
     associations: ClassVar[Sequence[Association]] = (_COSTLY, _CHEAP)
     policies: ClassVar[Sequence[str]] = tuple(COLOURS)
-
-    def sizes_gb(self, options: RunOptions) -> Sequence[int]:
-        """Sizes of the figure."""
-        return (128, 1024) if options.smoke else tuple(2**power for power in range(2, 12))
-
-    def served(self) -> tuple[str, Serve]:
-        """Serve without passing time."""
-        return SIMULATION, replay
+    scale: ClassVar[str] = SIMULATION
+    sizes_gb: ClassVar[Sequence[int]] = tuple(2**power for power in range(2, 12))
+    smoke_sizes_gb: ClassVar[Sequence[int]] = (128, 1024)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """The paper's gains, compared with those of popular-and-costly models."""

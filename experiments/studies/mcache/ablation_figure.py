@@ -285,7 +285,7 @@ def _draw_map(axes: Axes, found: Sequence[tuple[float, Mapping[str, Any]]]) -> N
     axes.set_yticks(range(len(labels)), labels, fontsize=7)
     axes.set_xticks(
         range(map_.shape[1]),
-        [f"{percent(float(memory))}" for _ in policies for memory in TABLE_3],
+        [percent(float(memory)) for _ in policies for memory in TABLE_3],
         fontsize=7,
     )
     axes.xaxis.tick_top()

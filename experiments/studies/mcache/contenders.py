@@ -8,10 +8,8 @@ equation 1 with the true next request.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policies.iam import ImportanceAware
@@ -40,10 +38,9 @@ class MomentaryRates(RateEstimator):
     """The true momentary rates of a workload."""
 
     def __init__(self, workload: Workload) -> None:
-        self._segments = workload.segments
-        self._places = {name: place for place, name in enumerate(workload.requests.names)}
-        self._rates: NDArray[np.float64] = np.zeros(len(self._places))
-        self._until_s = -np.inf
+        self._workload = workload
+        self._rates: dict[str, float] = {}
+        self._until_s = -math.inf
 
     def requested(self, model: str, now_s: float) -> None:
         """Does nothing: the rates are known."""
@@ -51,9 +48,9 @@ class MomentaryRates(RateEstimator):
     def rate(self, model: str, now_s: float) -> float:
         """Rate at which the workload was drawn [1/s]."""
         if now_s >= self._until_s:
-            self._rates = self._segments.rates_at(now_s, len(self._places))
+            self._rates = self._workload.rates_at(now_s)
             self._until_s = now_s + _TRUE_FOR_S
-        return float(self._rates[self._places[model]])
+        return self._rates[model]
 
 
 def _named(name: str) -> Callable[[Workload], Policy]:

@@ -25,6 +25,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.framework.numbers import (
     counted,
@@ -91,29 +92,19 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per share of the memory and policy."""
-        columns = (
-            "memory",
-            "policy",
-            "hit ratio",
-            "load per request [s]",
-            "gain",
-            "paper",
-            "load per miss [s]",
-        )
-        lines = [
-            (
-                f"{percent(float(memory))}",
-                policy,
-                f"{one['hit_ratio']['median']:.2f}",
-                median_in_words(one["load_s"], 2),
-                f"{percent(one['gain']['median'])}",
-                f"{percent(said)}" if (said := TABLE_3.get(memory, {}).get(policy)) else "",
-                f"{one['load_s_of_misses']['median']:.2f}",
-                f"{one['throughput']['median']:.2f}",
-            )
+        return table_of(
+            {
+                "memory": percent(float(memory)),
+                "policy": policy,
+                "hit ratio": f"{one['hit_ratio']['median']:.2f}",
+                "load per request [s]": median_in_words(one["load_s"], 2),
+                "gain": percent(one["gain"]["median"]),
+                "paper": percent(said) if (said := TABLE_3.get(memory, {}).get(policy)) else "",
+                "load per miss [s]": f"{one['load_s_of_misses']['median']:.2f}",
+                "throughput over LFU": f"{one['throughput']['median']:.2f}",
+            }
             for memory, policy, one in leaves(summary, 2)
-        ]
-        return (*columns, "throughput over LFU"), lines
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 9, table 3 and figure 10."""

@@ -152,11 +152,11 @@ class Figure(Experiment):
         lines = [
             (
                 clients if clients != "0" else "open",
-                f"{percent(float(memory))}",
+                percent(float(memory)),
                 policy,
                 *(f"{1e3 * one[where]['load_s']:.0f}" if where in one else "" for where in (EDGE, SIMULATOR)),
                 *(
-                    f"{percent(1 - one[where]['hit_ratio'], 1)}" if where in one else ""
+                    percent(1 - one[where]["hit_ratio"], 1) if where in one else ""
                     for where in (EDGE, SIMULATOR)
                 ),
                 *(f"{one[where]['over_lfu']:.2f}" if where in one else "" for where in (EDGE, SIMULATOR)),

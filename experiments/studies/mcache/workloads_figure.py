@@ -24,6 +24,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.framework.numbers import (
     counted,
@@ -140,18 +141,17 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """One line per association and share of the memory."""
-        columns = ("association", "memory", "hit ratio", "latency [s]", "loading", "load p90 [s]")
-        return columns, [
-            (
-                name,
-                f"{percent(float(memory))}",
-                f"{one['hit_ratio']['median']:.2f}",
-                median_in_words(one["latency_s"], 2),
-                f"{percent(one['loading']['median'])}",
-                f"{one['load_p90_s']:.1f}",
-            )
+        return table_of(
+            {
+                "association": name,
+                "memory": percent(float(memory)),
+                "hit ratio": f"{one['hit_ratio']['median']:.2f}",
+                "latency [s]": median_in_words(one["latency_s"], 2),
+                "loading": percent(one["loading"]["median"]),
+                "load p90 [s]": f"{one['load_p90_s']:.1f}",
+            }
             for name, memory, one in leaves(summary, 2)
-        ]
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figures 6, 7 and 8."""

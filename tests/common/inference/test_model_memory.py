@@ -1,5 +1,6 @@
 """Networks in memory: tiny real networks whose measured sizes a test sets."""
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -124,8 +125,7 @@ def test_a_network_serves_until_the_load_that_needs_its_memory_begins(
     assert use(memory, "two") == 2.0
     absent = memory.request("four")
     assert isinstance(absent, Absent)
-    assert absent.remaining_load_ms == 5.0  # its own load; of the load of three, the remaining time
-    assert 0.0 <= absent.earlier_loads_ms <= 5.0
+    assert 5.5 <= absent.expected_ms <= 10.5  # its load and execution; of the load of three, what remains
     gate.set()
     for one in (*waiting, absent.lease):
         one.result(LONG_S).release()
@@ -248,7 +248,7 @@ def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> 
     memory = place.memory()
     absent = memory.request("new")
     assert isinstance(absent, Absent)
-    assert absent.costs is None
+    assert absent.expected_ms == math.inf
     absent.lease.result(LONG_S).release()
     measured = ModelRepository(place.repository.folder).get("new").measured
     assert measured is not None

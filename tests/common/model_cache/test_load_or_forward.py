@@ -1,36 +1,26 @@
 """Load the model, forward the request, or use a stand-in: the earliest expected answer is chosen."""
 
-import math
+from math import inf
 
 import numpy as np
 import pytest
 
-from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, ExpectedTimes, soonest
-from nearsight.common.model_cache.model_cache import Load, Wait
-from nearsight.common.model_cache.policy import ModelCosts
-
-COSTS = ModelCosts(1, load_ms=400.0, execution_ms=30.0)
+from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, soonest
 
 
-@pytest.mark.parametrize(("decision", "here_ms"), [(Wait(), 80.0), (Load(), 630.0)])
-def test_the_answerer_with_the_earliest_expected_answer_is_chosen(
-    decision: Load | Wait, here_ms: float
-) -> None:
-    def who(forward_ms: float, stand_in_ms: float = math.inf) -> Answerer:
-        return soonest(decision, COSTS, ExpectedTimes(200.0, 50.0, forward_ms, stand_in_ms))
-
-    assert who(here_ms - 1.0) is Answerer.NEXT_TIER
-    assert who(here_ms) is Answerer.HERE
-    assert who(math.inf) is Answerer.HERE
-    assert who(70.0, 69.0) is Answerer.STAND_IN
-    assert who(70.0, 70.0) is Answerer.NEXT_TIER
-    assert who(math.inf, here_ms) is Answerer.HERE
+def test_the_answerer_with_the_earliest_expected_answer_is_chosen() -> None:
+    assert soonest(80.0, 79.0, inf) is Answerer.NEXT_TIER
+    assert soonest(80.0, 80.0, inf) is Answerer.HERE
+    assert soonest(80.0, inf, inf) is Answerer.HERE
+    assert soonest(80.0, 70.0, 69.0) is Answerer.STAND_IN
+    assert soonest(80.0, 70.0, 70.0) is Answerer.NEXT_TIER
+    assert soonest(80.0, inf, 80.0) is Answerer.HERE
 
 
-def test_a_model_without_measured_costs_is_not_loaded_if_another_can_answer() -> None:
-    assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, 1e6)) is Answerer.NEXT_TIER
-    assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, math.inf)) is Answerer.HERE
-    assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, math.inf, 5.0)) is Answerer.STAND_IN
+def test_a_model_that_cannot_be_loaded_now_answers_only_if_nobody_else_can() -> None:
+    assert soonest(inf, 1e6, inf) is Answerer.NEXT_TIER
+    assert soonest(inf, inf, inf) is Answerer.HERE
+    assert soonest(inf, inf, 5.0) is Answerer.STAND_IN
 
 
 @pytest.mark.parametrize("per_request", [0.001, 0.01, 0.2])

@@ -56,7 +56,7 @@ def test_rates_are_within_the_extremes_of_the_paper_and_the_90th_percentile_is_o
 def test_popular_functions_and_those_called_once_are_removed() -> None:
     day = 86_400.0
     rates = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1e6]) / day
-    assert (rarely_called(rates) * day).round().tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert (rarely_called(rates, 0.9) * day).round().tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("name", ARRIVAL_PROCESSES)

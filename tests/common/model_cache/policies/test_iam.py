@@ -5,12 +5,7 @@ import math
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.model_cache.policies.iam import (
-    ImportanceAware,
-    ImportanceQueue,
-    ShadowQueue,
-    importance,
-)
+from nearsight.common.model_cache.policies.iam import ImportanceAware, ImportanceQueue, ShadowQueue
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts
 from nearsight.common.model_cache.rates import ExponentialAverage, SlidingWindow
 from nearsight.common.model_cache.registry import make_policy
@@ -24,7 +19,7 @@ def lowest(policy: ImportanceAware, *models: str, now_s: float) -> str:
 
 def test_the_rank_is_the_logarithm_of_the_number_of_lower_utilities() -> None:
     utilities = {"a": 0.5, "b": 3.0, "c": 1.0}
-    victims = ImportanceQueue(utilities, bias=1.0).lowest(dict.fromkeys("abc", UNIT), 3)
+    victims = ImportanceQueue(utilities).lowest(dict.fromkeys("abc", UNIT), 3)
     assert [(one.model, one.score) for one in victims] == [
         ("a", math.log(1)),
         ("c", math.log(2)),
@@ -32,12 +27,10 @@ def test_the_rank_is_the_logarithm_of_the_number_of_lower_utilities() -> None:
     ]
 
 
-@pytest.mark.parametrize("bias", [0.1, 1.0, 50.0])
-def test_neither_the_bias_nor_the_logarithm_changes_the_order(bias: float) -> None:
+def test_the_order_of_ranks_is_that_of_utilities() -> None:
     utilities = {f"model-{n}": (7 * n % 11) / 3 for n in range(11)}
-    victims = ImportanceQueue(utilities, bias).lowest(dict.fromkeys(utilities, UNIT), 11)
+    victims = ImportanceQueue(utilities).lowest(dict.fromkeys(utilities, UNIT), 11)
     assert [one.model for one in victims] == sorted(utilities, key=utilities.__getitem__)
-    assert importance(3, bias) > importance(2, bias)
 
 
 def test_hits_do_not_change_the_queue_before_it_is_rebuilt() -> None:
@@ -60,7 +53,7 @@ def test_changes_during_a_rebuild_are_in_both_queues() -> None:
     shadow.changed("d", 1.0)
     shadow.changed("a", None)
     assert shadow.build(2, lambda _: 5.0)
-    victims = shadow.queue(1.0).lowest(dict.fromkeys("abcd", UNIT), 4)
+    victims = shadow.queue().lowest(dict.fromkeys("abcd", UNIT), 4)
     assert [one.model for one in victims] == ["d", "b", "c"]
 
 
