@@ -20,7 +20,7 @@ from nearsight.experiments.rig.processes import DaemonState, termination_as_inte
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
-from nearsight.experiments.testbed.nodes import Node, open_nodes
+from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.state import (
     LOCK_FILE,
     RUN_LOCK_FILE,
@@ -99,7 +99,7 @@ def bring_up(
         state = TestbedState(inventory, of_run)
         state.save(folder)
         try:
-            with open_nodes(state, folder) as nodes:
+            with Nodes(state, folder) as nodes:
                 Builder(state, folder, nodes, on_stage).build()
         except BaseException:  # Ctrl-C as well
             if not keep:
@@ -119,7 +119,7 @@ def status(state: TestbedState, folder: Path) -> tuple[HostStatus, ...]:
         except NearsightError as error:
             return HostStatus(node.host, {}, str(error))
 
-    with open_nodes(state, folder) as nodes:
+    with Nodes(state, folder) as nodes:
         return tuple(nodes.each(ask))
 
 
@@ -167,7 +167,7 @@ def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
         If a node cannot be reached.
     """
     with locked(folder):
-        with open_nodes(TestbedState(inventory), folder) as nodes:
+        with Nodes(TestbedState(inventory), folder) as nodes:
             remote = [node for node in nodes.by_name.values() if node.host.spec.kind == "ssh"]
             cleared = [text for text in nodes.each(_purge, remote) if text]
         _clear_folder(folder)
@@ -197,7 +197,7 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
     if main:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with open_nodes(state, folder) as nodes:
+        with Nodes(state, folder) as nodes:
             failures = [text for text in nodes.each(lambda node: _clear(node, folder, purge)) if text]
         remove_network(state.testbed_id)
     finally:
