@@ -68,8 +68,6 @@ def check(order: Order) -> Answer:
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "folder": order["folder"],
-        "free_mb": free_mb,
         "cgroup": cgroup_version(),
     }
 
