@@ -28,7 +28,7 @@ from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import EdgeSettings
-from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 
 SIDES_PX = (16, 112, 224)
 """Side lengths of inputs of 3 KB, 151 KB and 602 KB."""
@@ -106,7 +106,7 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
     with Recognizer(edge.endpoint, None, f"side{side_px}", settings=settings) as recognizer:
         _wait_until_warm(recognizer, tensor)
         for _ in range(blocks):
-            direct.append([_direct_ms(network, tensor) for _ in range(requests)])
+            direct.append(times_ms(lambda x: network.run({"x": x}), [tensor] * requests))
             answers = [recognizer.infer(tensor) for _ in range(requests)]
             inside.append([answer.hops[-1].queue_ms + answer.hops[-1].compute_ms for answer in answers])
             calls += [answer.latency_ms for answer in answers]
@@ -127,12 +127,6 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
         "requests": len(calls),
         "reached": more_ms <= MAX_OVERHEAD_MS,
     }
-
-
-def _direct_ms(network: Network, tensor: np.ndarray[Any, Any]) -> float:
-    started_s = time.perf_counter()
-    network.run({"x": tensor})
-    return (time.perf_counter() - started_s) * 1e3
 
 
 def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> None:

@@ -68,10 +68,7 @@ def endpoint_of(daemon: ManagedProcess) -> str:
     SetupError
         If the daemon does not start; with the last lines of its log.
     """
-    endpoint = daemon.wait_ready(START_TIMEOUT_S).get("endpoint")
-    if not isinstance(endpoint, str) or not endpoint:
-        raise InternalError(f"{daemon.name} announced no endpoint")
-    return endpoint
+    return str(daemon.wait_ready(START_TIMEOUT_S)["endpoint"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +91,8 @@ class RunningLink:
         stats, control = group.folder / "link-counters.json", group.folder / "link-shape.json"
         settings = ShaperSettings(server, shape, stats=str(stats), seed=seed, control=str(control))
         process = group.start("link", settings.arguments())
-        calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
-        if not isinstance(calibration, dict):
-            raise InternalError("the link announced no calibration")
-        return cls(process, endpoint_of(process), calibration, control, stats)
+        announced = process.wait_ready(START_TIMEOUT_S)
+        return cls(process, announced["endpoint"], announced["calibration"], control, stats)
 
     def reshape(self, shape: LinkShape) -> None:
         """Change the shape of the link without breaking connections."""
