@@ -132,17 +132,13 @@ class Probe:
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPart:
-    """The kernel's part of a link, and a `Probe` at its other end."""
-
-    shape: LinkShape
-    """Delay and rates."""
-    peer: tuple[str, int]
-    """Address of the probe."""
-
-
-def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart | None = None) -> Calibration:
+def calibrate(
+    shape: LinkShape,
+    rng: np.random.Generator,
+    *,
+    kernel: LinkShape = UNSHAPED,
+    peer: tuple[str, int] | None = None,
+) -> Calibration:
     """Measure a link of this shape on this machine, and find the compensation with the smallest error.
 
     Parameters
@@ -151,17 +147,19 @@ def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart 
         The whole link; its jitter and losses are excluded from the measurement.
     rng : numpy.random.Generator
         Passed to the proxy.
-    kernel : KernelPart, optional
-        None: the proxy does everything, and everything is measured on this host.
+    kernel : LinkShape
+        The kernel's part of the link.
+    peer : (host, port), optional
+        Address of a probe at the other end of the kernel's part; None: everything is measured on this host.
     """
-    steady, done = shape.steady(), kernel.shape if kernel else UNSHAPED
-    own = steady.without(done)
+    steady = shape.steady()
+    own = steady.without(kernel)
     with Probe() as probe:
-        peer = kernel.peer if kernel else ("127.0.0.1", probe.port)
+        end = peer or ("127.0.0.1", probe.port)
         loopback_ms = statistics.median(probe.rtt_ms(probe.port))
 
         def trial(compensation_ms: float) -> _Trial:
-            with ShapingProxy(peer, own, rng=rng, compensation_s=compensation_ms / 1000) as proxy:
+            with ShapingProxy(end, own, rng=rng, compensation_s=compensation_ms / 1000) as proxy:
                 times_ms = probe.rtt_ms(proxy.address[1])
             quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
             return _Trial(compensation_ms, float(median) - loopback_ms, float(three_quarters - quarter))
@@ -173,14 +171,14 @@ def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart 
             compensation_ms = best.compensation_ms + (best.added_ms - steady.rtt_ms) / 2
             another = trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2))
             best = min(best, another, key=lambda one: abs(one.added_ms - steady.rtt_ms))
-        with ShapingProxy(peer, own, rng=rng) as proxy:
+        with ShapingProxy(end, own, rng=rng) as proxy:
             up_mbps, down_mbps = (
                 probe.rate_mbps(proxy.address[1], way, _burst_bytes(rate)) if rate else 0.0
                 for way, rate in (("up", steady.up_mbps), ("down", steady.down_mbps))
             )
     return Calibration(
         asked=steady,
-        kernel=done,
+        kernel=kernel,
         compensation_ms=best.compensation_ms,
         loopback_rtt_ms=loopback_ms,
         rtt_ms=best.added_ms,

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from nearsight.common.errors import ConfigurationError, NearsightError
-from nearsight.experiments.links.calibration import KernelPart, calibrate
+from nearsight.experiments.links.calibration import calibrate
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 
@@ -136,8 +136,10 @@ def run_shaper(
     """
     rng = np.random.default_rng(settings.seed)
     server, listen = parse_endpoint(settings.upstream), parse_endpoint(settings.listen)
-    kernel = KernelPart(settings.kernel, parse_endpoint(settings.probe)) if settings.probe else None
-    calibration = calibrate(settings.shape, rng, kernel=kernel) if settings.calibrated else None
+    peer = parse_endpoint(settings.probe) if settings.probe else None
+    calibration = (
+        calibrate(settings.shape, rng, kernel=settings.kernel, peer=peer) if settings.calibrated else None
+    )
     proxy = ShapingProxy(
         server,
         settings.shape.without(settings.kernel),

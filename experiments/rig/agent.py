@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import platform
@@ -48,12 +49,11 @@ class AgentError(Exception):
 
 def check(order: Order) -> Answer:
     """Properties of this node, and what it lacks to run nearsight."""
-    missing = []
-    for module in ("venv", "ensurepip"):
-        try:
-            __import__(module)
-        except ImportError:
-            missing.append(f"Python's module {module} (Debian: apt-get install python3-venv)")
+    missing = [
+        f"Python's module {module} (Debian: apt-get install python3-venv)"
+        for module in ("venv", "ensurepip")
+        if importlib.util.find_spec(module) is None
+    ]
     parent = order["folder"]
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)
@@ -251,8 +251,8 @@ def clear(order: Order) -> Answer:
 # ---- limits of CPU and memory
 
 
-def cgroup_mounts() -> dict[str, str]:
-    """Mount points of the controllers: v1 has one per controller, v2 one for all. Empty if there are none."""
+def cgroup_points() -> list[str]:
+    """Folders in which control groups are created: for v1 those of CPU and memory, for v2 one, or none."""
     found: dict[str, str] = {}
     for _, point, kind, options, *_ in map(str.split, read_text(MOUNTS).splitlines()):
         if kind == "cgroup":
@@ -262,15 +262,9 @@ def cgroup_mounts() -> dict[str, str]:
             controllers = read_text(os.path.join(point, "cgroup.controllers")).split()
             if {"cpu", "memory"} <= set(controllers):
                 found["both"] = point
-    return found
-
-
-def cgroup_points() -> list[str]:
-    """Folders in which control groups are created: two for v1, one for v2, or none."""
-    mounts = cgroup_mounts()
-    if {"cpu", "memory"} <= set(mounts):
-        return [mounts["cpu"], mounts["memory"]]
-    return [mounts["both"]] if "both" in mounts else []
+    if {"cpu", "memory"} <= set(found):
+        return [found["cpu"], found["memory"]]
+    return [found["both"]] if "both" in found else []
 
 
 def cgroup_version() -> int:
