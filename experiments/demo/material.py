@@ -110,7 +110,6 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     }
     paths = [request.image_path for planned in requests.values() for request in planned]
     _take_photos(museum, settings, paths, workers, stage("rendering the photos"))
-    (folder / "traces" / "longer").mkdir(exist_ok=True)
     traces, extended_traces = (
         write_traces(place, planned, np.random.default_rng([scenario.seed, 3]))
         for place, planned in ((folder / "traces", before), (folder / "traces" / "longer", requests))

@@ -127,8 +127,6 @@ class RunningLink:
 class Deployment:
     """A running cloud, the link to it, and edges behind the link."""
 
-    group: ProcessGroup
-    """All processes."""
     cloud: ManagedProcess
     """The cloud."""
     link: RunningLink
@@ -180,13 +178,12 @@ class Deployment:
         for edge in edges.values():
             edge.load_catalogue(with_models=with_models)
             edge.report(requests)
+
+        def wait(name: str) -> int:
+            return edges[name].wait_settled(objects=objects[name], timeout_s=timeout_s)
+
         with ThreadPoolExecutor(max_workers=max(1, len(edges))) as pool:
-            waits = [
-                pool.submit(edge.wait_settled, objects=objects[name], timeout_s=timeout_s)
-                for name, edge in edges.items()
-            ]
-        for wait in waits:
-            wait.result()
+            list(pool.map(wait, edges))
 
 
 @contextmanager
@@ -236,7 +233,7 @@ def deployed(
             )
             for name, settings in edges.items()
         }
-        yield Deployment(group, cloud, link, started)
+        yield Deployment(cloud, link, started)
 
 
 def start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:
