@@ -307,7 +307,8 @@ def replay_with_events(
 
 
 def _write(event: dict[str, object]) -> None:
-    print(json.dumps(event), flush=True)  # noqa: T201 - the protocol with the parent process
+    sys.stdout.write(json.dumps(event) + "\n")  # in one piece: outcomes come from another thread
+    sys.stdout.flush()
 
 
 def keep_rows(rows: tuple[RequestRow, ...], out: Path | None) -> None:
