@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.common.errors import MissingDependency, NearsightError
+from nearsight.common.errors import NearsightError
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Network, Runtime
@@ -29,6 +29,7 @@ from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSet
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
+from nearsight.experiments.framework.extra import require_experiments
 
 SIDES_PX = (16, 112, 224)
 """Side lengths of inputs of 3 KB, 151 KB and 602 KB."""
@@ -144,12 +145,9 @@ def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> No
 
 def _pooling_network(path: Path, side_px: int) -> Path:
     """The mean of each channel: so fast that the overhead around the runtime is visible."""
-    try:
-        import onnx  # noqa: PLC0415  optional
-    except ImportError as error:
-        raise MissingDependency(
-            "`nearsight bench inference` needs onnx", advice="pip install 'nearsight[inference]'"
-        ) from error
+    require_experiments("bench inference", ("onnx",), extra="inference")
+    import onnx  # noqa: PLC0415  optional
+
     shape: list[str | int] = ["n", 3, side_px, side_px]
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(
