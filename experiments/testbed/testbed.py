@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.experiments.rig.agent import MARK
-from nearsight.experiments.rig.processes import DaemonState, termination_as_interrupt
+from nearsight.experiments.rig.processes import DaemonState, handled, termination_as_interrupt
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
@@ -191,18 +190,10 @@ def _clear_folder(folder: Path) -> None:
 
 
 def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
-    # A second Ctrl-C must not interrupt the removal.
-    before = signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-    if main:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with handled(signal.SIG_IGN, signal.SIGINT):  # a second Ctrl-C must not interrupt the removal
         with Nodes(state, folder) as nodes:
             failures = [text for text in nodes.each(lambda node: _clear(node, folder, purge)) if text]
         remove_network(state.testbed_id)
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, before)
     if failures and state.prepared:
         raise Unavailable(
             "; ".join(failures), advice="run `nearsight testbed down` again when the node can be reached"
