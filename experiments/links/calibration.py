@@ -159,6 +159,7 @@ def calibrate(
         loopback_ms = statistics.median(probe.rtt_ms(probe.port))
 
         def trial(compensation_ms: float) -> _Trial:
+            """Measure the round trip that the link adds."""
             with ShapingProxy(end, own, rng=rng, compensation_s=compensation_ms / 1000) as proxy:
                 times_ms = probe.rtt_ms(proxy.address[1])
             quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])

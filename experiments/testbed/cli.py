@@ -238,9 +238,11 @@ def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:
     troubles = [one.error for one in hosts if one.error]
     found = {one.host.name: one.daemons for one in hosts if not one.error}
     for daemon in state.daemons:
-        if daemon.host in found and not ((now := found[daemon.host].get(daemon.name)) and now.running):
-            log = now.log if now else "no log"
-            troubles.append(f"{daemon.name} on {daemon.host} is not running: {log}")
+        if daemon.host in found:
+            now = found[daemon.host].get(daemon.name)
+            if now is None or not now.running:
+                log = now.log if now else "no log"
+                troubles.append(f"{daemon.name} on {daemon.host} is not running: {log}")
     if not state.complete:
         troubles.append("`up` did not finish")
     return troubles
