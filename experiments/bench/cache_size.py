@@ -14,6 +14,7 @@ The whole decision is also measured: ranking of the objects by popularity, choic
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,10 +124,7 @@ def _python_loop(curves: ProfileCurves, ranking: Ranking) -> int:
 
 
 def _local_scan(curves: ProfileCurves, ranking: Ranking, start: int) -> int:
-    def latency_ms(k: int) -> float:
-        return _expected_ms(curves, ranking, k)
-
-    k = start
+    k, latency_ms = start, partial(_expected_ms, curves, ranking)
     while True:
         near = range(max(0, k - _SCAN_RADIUS), min(len(ranking), k + _SCAN_RADIUS) + 1)
         best = min(near, key=latency_ms)

@@ -76,7 +76,7 @@ def photos_of(museums: Path) -> tuple[TaughtMuseum, list[bytes]]:
 
 @contextmanager
 def deployed(
-    museum: TaughtMuseum, photos: Sequence[bytes], folder: Path, **settings: object
+    museum: TaughtMuseum, photos: Sequence[bytes], folder: Path, *, result_cache: bool = False
 ) -> Iterator[Deployment]:
     """Start a cloud, an edge that answers all photos itself, and a gateway, as processes.
 
@@ -88,14 +88,13 @@ def deployed(
         Photos to send to the edge until it answers all of them.
     folder : Path
         Folder of logs.
-    **settings
-        Settings of the edge, with ``__`` instead of dots.
+    result_cache : bool
+        Whether the edge has a result cache.
     """
     with ProcessGroup(folder) as group:
         cloud = start_daemon(group, "cloud", "cloud", {"database": museum.database})
-        named = {name.replace("__", "."): value for name, value in settings.items()}
-        own = {**NO_STANDBY, "cloud": endpoint_of(cloud), "cache.policy": "everything", **named}
-        edge = start_daemon(group, "edge", "edge", own)
+        caches = {"cache.policy": "everything", "result_cache.enabled": result_cache}
+        edge = start_daemon(group, "edge", "edge", {**NO_STANDBY, "cloud": endpoint_of(cloud), **caches})
         endpoint = endpoint_of(edge)
         given = ["--listen", "127.0.0.1:0", "--edge", endpoint, "--config", empty_config(group)]
         limits = assignments({"metrics_listen": "", "limits.rate_per_s": 1e6})

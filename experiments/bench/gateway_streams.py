@@ -83,7 +83,7 @@ def bench_streams(
         name = f"{streams} streams, result cache {'on' if cached else 'off'}"
         report_step(f"gateway: {name}, {seconds:g} s")
         where = folder / name.replace(" ", "-").replace(",", "")
-        with deployed(museum, photos, where, result_cache__enabled=cached) as running:
+        with deployed(museum, photos, where, result_cache=cached) as running:
             rows.append({"streams": streams, "result_cache": cached, **_run(running, held, streams, seconds)})
     columns = {
         "streams": "{streams}",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.common.errors import MissingDependency, NearsightError
+from nearsight.common.errors import NearsightError
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Network, Runtime
@@ -28,7 +28,8 @@ from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import EdgeSettings
-from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
+from nearsight.experiments.framework.extra import require_experiments
 
 SIDES_PX = (16, 112, 224)
 """Side lengths of inputs of 3 KB, 151 KB and 602 KB."""
@@ -106,7 +107,7 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
     with Recognizer(edge.endpoint, None, f"side{side_px}", settings=settings) as recognizer:
         _wait_until_warm(recognizer, tensor)
         for _ in range(blocks):
-            direct.append([_direct_ms(network, tensor) for _ in range(requests)])
+            direct.append(times_ms(lambda x: network.run({"x": x}), [tensor] * requests))
             answers = [recognizer.infer(tensor) for _ in range(requests)]
             inside.append([answer.hops[-1].queue_ms + answer.hops[-1].compute_ms for answer in answers])
             calls += [answer.latency_ms for answer in answers]
@@ -129,12 +130,6 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
     }
 
 
-def _direct_ms(network: Network, tensor: np.ndarray[Any, Any]) -> float:
-    started_s = time.perf_counter()
-    network.run({"x": tensor})
-    return (time.perf_counter() - started_s) * 1e3
-
-
 def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> None:
     """Send requests until the network is resident; without a cloud the first requests may fail."""
     until_s = time.monotonic() + _WAIT_S
@@ -150,12 +145,9 @@ def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> No
 
 def _pooling_network(path: Path, side_px: int) -> Path:
     """The mean of each channel: so fast that the overhead around the runtime is visible."""
-    try:
-        import onnx  # noqa: PLC0415  optional
-    except ImportError as error:
-        raise MissingDependency(
-            "`nearsight bench inference` needs onnx", advice="pip install 'nearsight[inference]'"
-        ) from error
+    require_experiments("bench inference", ("onnx",), extra="inference")
+    import onnx  # noqa: PLC0415  optional
+
     shape: list[str | int] = ["n", 3, side_px, side_px]
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(

@@ -99,11 +99,9 @@ def _summary(ours: list[list[float]], theirs: list[list[float]]) -> dict[str, fl
     ratios = [
         statistics.median(slow) / statistics.median(fast) for slow, fast in zip(theirs, ours, strict=True)
     ]
-    quantities = zip(
-        ("p25_us", "median_us", "p75_us", "p99_us"), percentiles(times, 25, 50, 75, 99), strict=True
-    )
+    names = ("p25_us", "median_us", "p75_us", "p99_us")
     return {
-        **dict(quantities),
+        **dict(zip(names, percentiles(times, 25, 50, 75, 99), strict=True)),
         "lookups": len(times),
         "ball_tree_us": 1e3 * statistics.median(one for block in theirs for one in block),
         "times_faster": statistics.median(ratios),

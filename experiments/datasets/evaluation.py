@@ -37,8 +37,6 @@ class Outcome:
     expected: str | None
     answered: str | None
     """Object ids; None: not in the catalogue, or answered as unknown."""
-    inliers: int
-    """Inliers of the answer; 0 for unknown."""
     extract_ms: float
     match_ms: float
     verify_ms: float
@@ -208,7 +206,6 @@ def _recognise(query: Query, catalogue: ObjectRecognizer, extractor: OrbExtracto
         path=query.path,
         expected=query.object_id,
         answered=found.object_id if found else None,
-        inliers=found.inliers if found else 0,
         extract_ms=result.extract_ms,
         match_ms=result.match_ms,
         verify_ms=result.verify_ms,

@@ -59,14 +59,13 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
         return _load_plain(path)
     if _is_stanford(path):
         return _load_stanford(path)
-    inside = _members(path)
-    if not inside and _images(path):
-        return _load_plain(path)
-    if inside:
+    if inside := _members(path):
         raise InvalidArgument(
             f"{path} holds several data sets: {listed(sub.name for sub in inside)}",
             advice="name one of them, or load them together with load_datasets",
         )
+    if _images(path):
+        return _load_plain(path)
     raise NotFound(f"{path} holds no known data set", advice=_EXPECTED)
 
 

@@ -121,7 +121,7 @@ def _print_demo(scenario: Scenario, result: DemoResult) -> None:
     for one in result.results:
         if one.link:
             print_line(describe_link(one), hang=2)
-    for target in targets(scenario, {one.name: one for one in result.results}):
+    for target in targets(scenario, result.results):
         print_line(describe_target(target), hang=12)
     if not scenario.judged:
         print_line("Targets are not judged: they apply to a demo of at least the default size.")

@@ -110,7 +110,6 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     }
     paths = [request.image_path for planned in requests.values() for request in planned]
     _take_photos(museum, settings, paths, workers, stage("rendering the photos"))
-    (folder / "traces" / "longer").mkdir(exist_ok=True)
     traces, extended_traces = (
         write_traces(place, planned, np.random.default_rng([scenario.seed, 3]))
         for place, planned in ((folder / "traces", before), (folder / "traces" / "longer", requests))
@@ -127,8 +126,11 @@ def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[
         By visitor, in the order of time; paths are relative to the museum.
     """
     rng = np.random.default_rng([scenario.seed, 2])
-    exhibits = {visit.exhibit for visit in visits}
-    photos = {exhibit: _photo_paths(exhibit, scenario.photos_per_exhibit) for exhibit in sorted(exhibits)}
+    numbers = range(FIRST_VISIT_PHOTO, FIRST_VISIT_PHOTO + scenario.photos_per_exhibit)
+    photos = {
+        exhibit: [f"visits/{query_name(int(exhibit) - 1, number)}" for number in numbers]
+        for exhibit in sorted({visit.exhibit for visit in visits})
+    }
     unknown = [f"queries/{query_name(UNKNOWN_FROM + number, 0)}" for number in range(scenario.unknown_photos)]
     planned = {}
     for visitor, requests in photo_requests(visits, photos, rng).items():
@@ -136,11 +138,6 @@ def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[
         kept = [request for request in requests if request.time_ms < until_ms]
         planned[visitor] = mix_in_unknown(kept, unknown, scenario.unknown_share, rng)
     return planned
-
-
-def _photo_paths(exhibit: str, count: int) -> list[str]:
-    numbers = range(FIRST_VISIT_PHOTO, FIRST_VISIT_PHOTO + count)
-    return [f"visits/{query_name(int(exhibit) - 1, number)}" for number in numbers]
 
 
 def _take_photos(

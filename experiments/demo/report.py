@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from nearsight.common.errors import Unavailable
 from nearsight.common.request.answer import RESULT
 from nearsight.experiments.demo.scenario import ALONE, EDGE_CACHE, ONLY_CLOUD, Scenario
-from nearsight.experiments.rig.rows import LATE_MS, RequestRow, summarise
+from nearsight.experiments.rig.rows import ANSWERS, LATE_MS, RequestRow, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Target:
     """Whether the value meets the limit; None: not judged, because the demo was smaller than the default."""
 
 
-def targets(scenario: Scenario, results: Mapping[str, ConfigurationResult]) -> list[Target]:
+def targets(scenario: Scenario, results: Sequence[ConfigurationResult]) -> list[Target]:
     """The demo's targets for the configurations that ran."""
     found = []
-    metrics = {name: summarise(result.rows) for name, result in results.items()}
+    metrics = {result.name: summarise(result.rows) for result in results}
     if {ONLY_CLOUD, EDGE_CACHE} <= metrics.keys():
         slow, fast = (metrics[name].latency_ms.get("p50") for name in (ONLY_CLOUD, EDGE_CACHE))
         ratio = fast / slow if fast and slow else None
@@ -97,11 +97,8 @@ def check_answers(results: Sequence[ConfigurationResult]) -> None:
         If a request failed; with the number of requests by error.
     """
     for result in results:
-        failed = {
-            name: count
-            for name, count in summarise(result.rows).outcomes.items()
-            if name not in {"recognized", "unknown"}
-        }
+        outcomes = summarise(result.rows).outcomes
+        failed = {name: count for name, count in outcomes.items() if name not in ANSWERS}
         if failed and result.name != ALONE:
             kinds = ", ".join(f"{count} {name}" for name, count in failed.items())
             raise Unavailable(
@@ -117,12 +114,11 @@ def summary(
     timings_s: Mapping[str, float],
 ) -> dict[str, object]:
     """The content of ``summary.json``."""
-    by_name = {one.name: one for one in results}
     return {
         "scenario": asdict(scenario),
         "seed": scenario.seed,
         "configurations": {result.name: result.as_dict() for result in results},
-        "targets": [_rounded(asdict(target)) for target in targets(scenario, by_name)],
+        "targets": [_rounded(asdict(target)) for target in targets(scenario, results)],
         "warnings": warnings(results),
         "timings_s": {name: round(seconds, 1) for name, seconds in timings_s.items()},
         "environment": dict(environment),

@@ -99,9 +99,9 @@ class Probe:
         )
         self.port = int(self._read())
 
-    def rtt_ms(self, port: int, count: int) -> list[float]:
+    def rtt_ms(self, port: int) -> list[float]:
         """Round trips of one byte through ``port`` [ms]."""
-        answer: list[float] = json.loads(self._ask(measure="rtt", port=port, count=count))
+        answer: list[float] = json.loads(self._ask(measure="rtt", port=port, count=ECHOES))
         return answer
 
     def rate_mbps(self, port: int, direction: str, size_bytes: int) -> float:
@@ -132,17 +132,13 @@ class Probe:
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPart:
-    """The kernel's part of a link, and a `Probe` at its other end."""
-
-    shape: LinkShape
-    """Delay and rates."""
-    peer: tuple[str, int]
-    """Address of the probe."""
-
-
-def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart | None = None) -> Calibration:
+def calibrate(
+    shape: LinkShape,
+    rng: np.random.Generator,
+    *,
+    kernel: LinkShape = UNSHAPED,
+    peer: tuple[str, int] | None = None,
+) -> Calibration:
     """Measure a link of this shape on this machine, and find the compensation with the smallest error.
 
     Parameters
@@ -151,25 +147,39 @@ def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart 
         The whole link; its jitter and losses are excluded from the measurement.
     rng : numpy.random.Generator
         Passed to the proxy.
-    kernel : KernelPart, optional
-        None: the proxy does everything, and everything is measured on this host.
+    kernel : LinkShape
+        The kernel's part of the link.
+    peer : (host, port), optional
+        Address of a probe at the other end of the kernel's part; None: everything is measured on this host.
     """
-    steady, done = shape.steady(), kernel.shape if kernel else UNSHAPED
-    own = steady.without(done)
+    steady = shape.steady()
+    own = steady.without(kernel)
     with Probe() as probe:
-        loopback_ms = statistics.median(probe.rtt_ms(probe.port, ECHOES))
-        link = _Measured(probe, kernel.peer if kernel else ("127.0.0.1", probe.port), own, loopback_ms, rng)
-        best = link.trial(0.0)
+        end = peer or ("127.0.0.1", probe.port)
+        loopback_ms = statistics.median(probe.rtt_ms(probe.port))
+
+        def trial(compensation_ms: float) -> _Trial:
+            """Measure the round trip that the link adds."""
+            with ShapingProxy(end, own, rng=rng, compensation_s=compensation_ms / 1000) as proxy:
+                times_ms = probe.rtt_ms(proxy.address[1])
+            quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
+            return _Trial(compensation_ms, float(median) - loopback_ms, float(three_quarters - quarter))
+
+        best = trial(0.0)
         for _ in range(ROUNDS):
             if abs(best.added_ms - steady.rtt_ms) <= TARGET_RTT_ERROR_MS / 5 or not own.rtt_ms:
                 break
             compensation_ms = best.compensation_ms + (best.added_ms - steady.rtt_ms) / 2
-            trial = link.trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2))
-            best = min(best, trial, key=lambda one: abs(one.added_ms - steady.rtt_ms))
-        up_mbps, down_mbps = link.rates(steady)
+            another = trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2))
+            best = min(best, another, key=lambda one: abs(one.added_ms - steady.rtt_ms))
+        with ShapingProxy(end, own, rng=rng) as proxy:
+            up_mbps, down_mbps = (
+                probe.rate_mbps(proxy.address[1], way, _burst_bytes(rate)) if rate else 0.0
+                for way, rate in (("up", steady.up_mbps), ("down", steady.down_mbps))
+            )
     return Calibration(
         asked=steady,
-        kernel=done,
+        kernel=kernel,
         compensation_ms=best.compensation_ms,
         loopback_rtt_ms=loopback_ms,
         rtt_ms=best.added_ms,
@@ -181,37 +191,11 @@ def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
+    """The round trip that a link adds with a compensation, and its interquartile range [ms]."""
+
     compensation_ms: float
     added_ms: float
     spread_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """Measurements of a link to a probe."""
-
-    probe: Probe
-    peer: tuple[str, int]
-    own: LinkShape
-    loopback_ms: float
-    rng: np.random.Generator
-
-    def trial(self, compensation_ms: float) -> _Trial:
-        """Measure the round trip that the link adds."""
-        with ShapingProxy(self.peer, self.own, rng=self.rng, compensation_s=compensation_ms / 1000) as proxy:
-            times_ms = self.probe.rtt_ms(proxy.address[1], ECHOES)
-        quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
-        return _Trial(compensation_ms, float(median) - self.loopback_ms, float(three_quarters - quarter))
-
-    def rates(self, asked: LinkShape) -> tuple[float, float]:
-        """Measure the rates up and down [10⁶ bit/s]; 0 where no rate was requested."""
-        with ShapingProxy(self.peer, self.own, rng=self.rng) as proxy:
-            port = proxy.address[1]
-            up, down = (
-                self.probe.rate_mbps(port, name, _burst_bytes(rate)) if rate else 0.0
-                for name, rate in (("up", asked.up_mbps), ("down", asked.down_mbps))
-            )
-        return up, down
 
 
 def _burst_bytes(rate_mbps: float) -> int:

@@ -111,8 +111,10 @@ class LinkDirection:
             Time at which its last byte leaves the link [s]; never before that of an earlier chunk.
         """
         start_s = max(now_s, self._port_free_at_s)
-        self._port_free_at_s = start_s + self.serialisation_s(size_bytes)
-        exit_s = self._port_free_at_s + self._delay_s + self._draw_jitter_s()
+        occupied_s = size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
+        self._port_free_at_s = start_s + occupied_s
+        jitter_s = float(self._rng.normal(0.0, self._jitter_s)) if self._jitter_s else 0.0
+        exit_s = self._port_free_at_s + self._delay_s + jitter_s
         self._last_exit_s = max(exit_s, self._last_exit_s, self._port_free_at_s)
         return self._last_exit_s
 
@@ -121,10 +123,3 @@ class LinkDirection:
         self._delay_s = delay_s
         self._bytes_per_s = rate_mbps * MEGABIT / 8
         self._jitter_s = jitter_s
-
-    def serialisation_s(self, size_bytes: int) -> float:
-        """Time for which a chunk occupies the port [s]."""
-        return size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
-
-    def _draw_jitter_s(self) -> float:
-        return float(self._rng.normal(0.0, self._jitter_s)) if self._jitter_s else 0.0

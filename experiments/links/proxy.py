@@ -245,11 +245,9 @@ class ShapingProxy:
 
     def _reshape(self) -> None:
         shape = self._shape
+        delay_s = max(0.0, shape.rtt_ms / 2000 - self._compensation_s)
         for direction, rate_mbps in (("up", shape.up_mbps), ("down", shape.down_mbps)):
-            self._links[direction].reshape(self._delay_s(), rate_mbps, shape.jitter_ms / 1000)
-
-    def _delay_s(self) -> float:
-        return max(0.0, self._shape.rtt_ms / 2000 - self._compensation_s)
+            self._links[direction].reshape(delay_s, rate_mbps, shape.jitter_ms / 1000)
 
     async def _serve(self, client: socket.socket) -> None:
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -275,20 +273,16 @@ class ShapingProxy:
 
     async def _carry(self, client: socket.socket, server: socket.socket) -> bool:
         """Copy in both directions until one side ends; True if the link broke first."""
+        losses = self._shape.loss_per_minute
+        lifetime_s = float(self._rng.exponential(60 / losses)) if losses else None
         ways = [
             asyncio.create_task(_Pipe(self._links[name], self.counters[name]).run(source, target))
             for name, source, target in (("up", client, server), ("down", server, client))
         ]
         try:
-            ended, _ = await asyncio.wait(
-                ways, timeout=self._lifetime_s(), return_when=asyncio.FIRST_COMPLETED
-            )
+            ended, _ = await asyncio.wait(ways, timeout=lifetime_s, return_when=asyncio.FIRST_COMPLETED)
             return not ended
         finally:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-
-    def _lifetime_s(self) -> float | None:
-        losses = self._shape.loss_per_minute
-        return float(self._rng.exponential(60 / losses)) if losses else None

@@ -25,13 +25,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 from pyroute2 import IPRoute
 
 from nearsight.common.errors import SetupError
 from nearsight.experiments.links.namespaces import INTERFACE, NamespaceNetwork, index_of
-from nearsight.experiments.links.radio import Delivery, RadioChannel, RadioSettings
+from nearsight.experiments.links.radio import RadioChannel, RadioSettings
 
 _STOP_TIMEOUT_S = 5.0
 _DEVICE = "/dev/net/tun"
@@ -180,15 +181,10 @@ class AccessPoint:
 
     def _deliver_until(self, now_s: float) -> None:
         for delivery in self._channel.advance(now_s):
-            self._deliver(delivery)
-
-    def _deliver(self, delivery: Delivery) -> None:
-        self._late_s.append(time.monotonic() - delivery.at_s)
-        for station in delivery.stations:
-            try:
-                os.write(self._devices[station], delivery.frame)
-            except OSError:  # the host is down or does not read: the frame is lost
-                continue
+            self._late_s.append(time.monotonic() - delivery.at_s)
+            for station in delivery.stations:
+                with suppress(OSError):  # the host is down or does not read: the frame is lost
+                    os.write(self._devices[station], delivery.frame)
 
     def _execute(self, text: str) -> bool:
         for line in text.splitlines():

@@ -10,20 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
+from queue import Empty, SimpleQueue
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from nearsight.common.errors import ConfigurationError, NearsightError
-from nearsight.experiments.links.calibration import KernelPart, calibrate
+from nearsight.experiments.links.calibration import calibrate
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 
@@ -99,29 +98,17 @@ def read_shape(path: Path) -> LinkShape:
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
-    """Provide a function that waits for the next signal; it returns None after a timeout.
-
-    The handlers only write to a pipe: locks and events are not safe to use inside a handler.
-    """
-    reading, writing = os.pipe()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        del frame
-        os.write(writing, bytes([number]))
-
-    def wait(timeout_s: float) -> signal.Signals | None:
-        ready, _, _ = select.select([reading], [], [], timeout_s)
-        return signal.Signals(os.read(reading, 1)[0]) if ready else None
-
-    previous = {number: signal.signal(number, handle) for number in _HANDLED}
+def _signals() -> Iterator[SimpleQueue[int]]:
+    """Provide a queue of the signals that arrive; unlike that of other queues, its ``put`` is reentrant."""
+    arrived = SimpleQueue[int]()
+    previous = {
+        number: signal.signal(number, lambda number, _frame: arrived.put(number)) for number in _HANDLED
+    }
     try:
-        yield wait
+        yield arrived
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
 
 
 def run_shaper(
@@ -136,8 +123,10 @@ def run_shaper(
     """
     rng = np.random.default_rng(settings.seed)
     server, listen = parse_endpoint(settings.upstream), parse_endpoint(settings.listen)
-    kernel = KernelPart(settings.kernel, parse_endpoint(settings.probe)) if settings.probe else None
-    calibration = calibrate(settings.shape, rng, kernel=kernel) if settings.calibrated else None
+    peer = parse_endpoint(settings.probe) if settings.probe else None
+    calibration = (
+        calibrate(settings.shape, rng, kernel=settings.kernel, peer=peer) if settings.calibrated else None
+    )
     proxy = ShapingProxy(
         server,
         settings.shape.without(settings.kernel),
@@ -150,7 +139,7 @@ def run_shaper(
         if settings.stats:
             write_json(Path(settings.stats), proxy.as_dict())
 
-    with proxy, _signals() as next_signal:
+    with proxy, _signals() as arrived:
         count()
         host, port = proxy.address
         endpoint = f"tcp://{host}:{port}"
@@ -159,11 +148,14 @@ def run_shaper(
             found = {"daemon": "shaper", "endpoint": endpoint, "metrics": "", "pid": os.getpid()}
             write_json(announce, {**found, **measured})
         ready(endpoint)
-        while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
-            if received is signal.SIGUSR1:
-                proxy.cut()
-            if received is signal.SIGHUP and settings.control:
-                proxy.reshape(read_shape(Path(settings.control)))
+        received = 0
+        while received not in _STOPPING:
+            with suppress(Empty):
+                received = arrived.get(timeout=STATS_PERIOD_S)
+                if received == signal.SIGUSR1:
+                    proxy.cut()
+                if received == signal.SIGHUP and settings.control:
+                    proxy.reshape(read_shape(Path(settings.control)))
             count()
     count()
 

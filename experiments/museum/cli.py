@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nearsight.common.command_line.terminal import print_line
+from nearsight.common.errors import InvalidArgument
 
 app = typer.Typer(
     no_args_is_help=True, help="Generate a museum to test nearsight with: pictures, photos, visits."
@@ -78,13 +79,18 @@ def traces(
     for query in dataset.queries:
         if query.object_id is not None:
             photos.setdefault(query.object_id, []).append(query.path.relative_to(museum).as_posix())
+    if len(photos) < sections * exhibits:
+        raise InvalidArgument(
+            f"{museum} has photos of {len(photos)} exhibits, but {sections * exhibits} are needed",
+            advice="give fewer sections or exhibits, or generate a larger museum",
+        )
     rng = np.random.default_rng(seed)
     visits = generate_visits(
         rng,
         sections=sections,
         exhibits_per_section=exhibits,
         visitors=visitors,
-        exhibits=_first_objects(sorted(photos), sections * exhibits, museum),
+        exhibits=sorted(photos)[: sections * exhibits],
     )
     folder = out if out is not None else museum / "traces"
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,17 +101,6 @@ def traces(
     total = sum(len(asked) for asked in requests.values())
     print_line(f"{folder}: {len(visits)} visits of {visitors} visitors, {total} photo requests")
     print_line("next: nearsight replay --help")
-
-
-def _first_objects(object_ids: list[str], count: int, museum: Path) -> list[str]:
-    from nearsight.common.errors import InvalidArgument
-
-    if len(object_ids) < count:
-        raise InvalidArgument(
-            f"{museum} has photos of {len(object_ids)} exhibits, but {count} are needed",
-            advice="give fewer sections or exhibits, or generate a larger museum",
-        )
-    return object_ids[:count]
 
 
 @app.command()

@@ -17,27 +17,8 @@ _BACKGROUND = 48
 _CELL_PX = 200
 
 
-def contact_sheet(images: Sequence[Image], columns: int) -> Image:
-    """Arrange images in rows, each fitted into a square cell.
-
-    Parameters
-    ----------
-    images : sequence of ndarray, (H, W, 3) uint8
-        At least one.
-    columns : int
-        Cells per row.
-
-    Returns
-    -------
-    ndarray, (rows * 200, columns * 200, 3) uint8
-
-    Raises
-    ------
-    InvalidArgument
-        If there are no images or no columns.
-    """
-    if not images or columns < 1:
-        raise InvalidArgument(f"a sheet needs images and columns, got {len(images)} and {columns}")
+def _arranged(images: Sequence[Image], columns: int) -> Image:
+    """Arrange images, (H, W, 3) uint8, in rows, each fitted into a square cell of 200 pixels."""
     rows = -(-len(images) // columns)
     sheet = np.full((rows * _CELL_PX, columns * _CELL_PX, 3), _BACKGROUND, dtype=np.uint8)
     for place, image in enumerate(images):
@@ -51,13 +32,16 @@ def contact_sheet(images: Sequence[Image], columns: int) -> Image:
 
 
 def write_contact_sheet(paths: Sequence[Path], out: str | os.PathLike[str], columns: int) -> None:
-    """Read images and write their contact sheet.
+    """Read images and write their contact sheet, with ``columns`` images per row.
 
     Raises
     ------
     InvalidArgument
-        If a file is not a readable image, or the suffix of ``out`` is not a writable image type.
+        If there are no images or no columns, a file is not a readable image, or the suffix of ``out`` is not
+        a writable image type.
     """
+    if not paths or columns < 1:
+        raise InvalidArgument(f"a sheet needs images and columns, got {len(paths)} and {columns}")
     images = []
     for path in paths:
         image = cv2.imread(str(path), cv2.IMREAD_COLOR)
@@ -72,7 +56,7 @@ def write_contact_sheet(paths: Sequence[Path], out: str | os.PathLike[str], colu
     )
     if not cv2.haveImageWriter(str(target)):
         raise unusable
-    encoded, data = cv2.imencode(target.suffix, contact_sheet(images, columns))
+    encoded, data = cv2.imencode(target.suffix, _arranged(images, columns))
     if not encoded:  # a type without colours, or one of smaller pictures
         raise unusable
     write_atomically(target, data.tobytes())

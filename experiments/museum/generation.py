@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from io import StringIO
@@ -113,9 +112,13 @@ def generate_museum(
 def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:
     """Run a task for each exhibit in ``workers`` processes; yield its results in order of completion."""
     if workers == 1:
-        with _one_thread():
+        before = cv2.getNumThreads()
+        cv2.setNumThreads(1)
+        try:
             for index in indices:
                 yield task(index)
+        finally:
+            cv2.setNumThreads(before)
         return
     context = multiprocessing.get_context("spawn")
     try:
@@ -144,16 +147,6 @@ def _start_worker(parent_pid: int) -> None:
             os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = cv2.getNumThreads()
-    cv2.setNumThreads(1)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(before)
 
 
 def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:

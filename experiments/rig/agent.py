@@ -68,8 +68,6 @@ def check(order: Order) -> Answer:
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "folder": order["folder"],
-        "free_mb": free_mb,
         "cgroup": cgroup_version(),
     }
 
@@ -253,8 +251,8 @@ def clear(order: Order) -> Answer:
 # ---- limits of CPU and memory
 
 
-def cgroup_mounts() -> dict[str, str]:
-    """Mount points of the controllers: v1 has one per controller, v2 one for all. Empty if there are none."""
+def cgroup_points() -> list[str]:
+    """Folders in which control groups are created: for v1 those of CPU and memory, for v2 one, or none."""
     found: dict[str, str] = {}
     for _, point, kind, options, *_ in map(str.split, read_text(MOUNTS).splitlines()):
         if kind == "cgroup":
@@ -264,15 +262,9 @@ def cgroup_mounts() -> dict[str, str]:
             controllers = read_text(os.path.join(point, "cgroup.controllers")).split()
             if {"cpu", "memory"} <= set(controllers):
                 found["both"] = point
-    return found
-
-
-def cgroup_points() -> list[str]:
-    """Folders in which control groups are created: two for v1, one for v2, or none."""
-    mounts = cgroup_mounts()
-    if {"cpu", "memory"} <= set(mounts):
-        return [mounts["cpu"], mounts["memory"]]
-    return [mounts["both"]] if "both" in mounts else []
+    if {"cpu", "memory"} <= set(found):
+        return [found["cpu"], found["memory"]]
+    return [found["both"]] if "both" in found else []
 
 
 def cgroup_version() -> int:

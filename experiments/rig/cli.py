@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,13 +94,13 @@ def replay(  # noqa: PLR0917  typer calls it by name
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
     from nearsight.experiments.rig.replay import (
-        EventWriter,
         ReplayOptions,
+        announce_and_wait,
         keep_rows,
         make_plan,
+        replay_with_events,
         require_an_answer,
         run_device,
-        start_signal,
     )
     from nearsight.experiments.rig.rows import write_rows
 
@@ -116,17 +116,9 @@ def replay(  # noqa: PLR0917  typer calls it by name
         trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account
     )
     plan = make_plan(options)
-    wait_for_start = start_signal(announce, wait_for_input)
+    wait = partial(announce_and_wait, announce, wait_for_input)
     if events:
-        writer = EventWriter(sys.stdout)
-
-        def begin() -> None:
-            wait_for_start()
-            writer.begin()
-
-        rows = run_device(options, settings, plan, writer.on_row, begin)
-        keep_rows(rows, out)
-        writer.end()
+        replay_with_events(options, settings, plan, out, wait)
         return
     if out is not None:  # an unwritable path fails before the replay, not after it
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +131,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
                 done.append(row)
                 advance(1)
 
-            rows = run_device(options, settings, plan, keep, wait_for_start)
+            rows = run_device(options, settings, plan, keep, wait)
     except KeyboardInterrupt:
         if out is not None and done:
             write_rows(out, sorted(done, key=lambda row: row.number))

@@ -13,7 +13,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -124,9 +124,9 @@ class Watch:
 def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Conditions]:
     """Take a measurement and record the conditions of the machine."""
     before_ms = pace()
-    others = _OtherLoad()
+    started_s, processes, busy_s = time.monotonic(), _processes(), _busy_s()
     result = measure()
-    share, names = others.share()
+    share, names = _other_load(time.monotonic() - started_s, processes, busy_s)
     return result, Conditions(before_ms, pace(), share, names)
 
 
@@ -151,32 +151,26 @@ def pace_ms(times: int = _TIMES) -> float:
     return statistics.median(found)
 
 
-class _OtherLoad:
-    """CPU time, from now on, of processes other than ours, our children and those that yield to us."""
+def _other_load(
+    lasted_s: float, before: Mapping[tuple[int, float], _Process], busy_before_s: float
+) -> tuple[float, tuple[str, ...]]:
+    """Share of all cores' time, and the names of the running processes that took most.
 
-    def __init__(self) -> None:
-        self._started_s = time.monotonic()
-        self._before = _processes()
-        self._busy_s = _busy_s()
-
-    def share(self) -> tuple[float, tuple[str, ...]]:
-        """Share of all cores' time, and the names of the running processes that took most.
-
-        A share over less than a second would be unreliable; it is reported as 0.
-        """
-        lasted_s = time.monotonic() - self._started_s
-        if lasted_s < _LEAST_S:
-            return 0.0, ()
-        passed_s = lasted_s * (os.cpu_count() or 1)
-        used = [
-            replace(one, spent_s=one.spent_s - (self._before[who].spent_s if who in self._before else 0.0))
-            for who, one in _processes().items()
-        ]
-        yielding_s = sum(one.spent_s for one in used if one.yields)
-        total_s = _busy_s() - self._busy_s - yielding_s
-        most = sorted((one for one in used if not one.yields), key=lambda one: -one.spent_s)[:_NAMED]
-        names = tuple(one.name for one in most if one.spent_s > _WORTH_NAMING * passed_s)
-        return min(1.0, max(0.0, total_s / passed_s)), names
+    Ours, our children and those that yield to us are not counted. A share over less than a second would be
+    unreliable; it is reported as 0.
+    """
+    if lasted_s < _LEAST_S:
+        return 0.0, ()
+    passed_s = lasted_s * (os.cpu_count() or 1)
+    used = [
+        replace(one, spent_s=one.spent_s - (before[who].spent_s if who in before else 0.0))
+        for who, one in _processes().items()
+    ]
+    yielding_s = sum(one.spent_s for one in used if one.yields)
+    total_s = _busy_s() - busy_before_s - yielding_s
+    most = sorted((one for one in used if not one.yields), key=lambda one: -one.spent_s)[:_NAMED]
+    names = tuple(one.name for one in most if one.spent_s > _WORTH_NAMING * passed_s)
+    return min(1.0, max(0.0, total_s / passed_s)), names
 
 
 @dataclass(frozen=True, slots=True)

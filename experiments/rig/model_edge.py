@@ -60,13 +60,16 @@ class ModelEdge:
     """A running edge and its clients. See `model_edge`."""
 
     def __init__(
-        self, process: ManagedProcess, clients: Mapping[str, Recognizer], inputs: Mapping[str, object]
+        self,
+        process: ManagedProcess,
+        clients: Mapping[str, Recognizer],
+        inputs: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
         self._process = process
         self._metrics = str(process.wait_ready(START_TIMEOUT_S)["metrics"])
         self._last_times = self._cpu_times()
         self._clients = clients
-        self._inputs: Mapping[str, Mapping[str, Tensor]] = inputs  # type: ignore[assignment]
+        self._inputs = inputs
 
     def warm_up(self, names: Iterable[str]) -> None:
         """Request each of these networks once, in the order of their names.

@@ -204,18 +204,16 @@ class PeerGroup:
 
     def _places(self, undo: ExitStack) -> list[tuple[str, tuple[str, ...]]]:
         """Address and command prefix of each node."""
-        if self.place == LOOPBACK:
-            return [("127.0.0.1", ())] * self._plan.nodes
-        return [(node.address, node.prefix) for node in undo.enter_context(self._network()).nodes]
-
-    def _network(self) -> NamespaceNetwork:
         plan = self._plan
+        if self.place == LOOPBACK:
+            return [("127.0.0.1", ())] * plan.nodes
+        network: NamespaceNetwork
         if plan.radio is not None:
-            self.radio = RadioNetwork(plan.nodes, plan.radio, seed=plan.seed)
-            return self.radio
-        return NamespaceNetwork(
-            plan.nodes, rate=Rate(plan.rate_mbps, plan.rate_mbps) if plan.rate_mbps else None
-        )
+            network = self.radio = RadioNetwork(plan.nodes, plan.radio, seed=plan.seed)
+        else:
+            rate = Rate(plan.rate_mbps, plan.rate_mbps) if plan.rate_mbps else None
+            network = NamespaceNetwork(plan.nodes, rate=rate)
+        return [(node.address, node.prefix) for node in undo.enter_context(network).nodes]
 
     def _settings(self, number: int, address: str) -> PeerSettings:
         changes: dict[str, Any] = {"enabled": True, "listen": f"tcp://{address}:0"}

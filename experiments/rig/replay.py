@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -115,9 +114,8 @@ class Ledger:
 
     def _row(self, number: int) -> RequestRow:
         entry = self._entries[number]
-        outcome = entry.outcome
-        found = outcome if isinstance(outcome, Recognition) else None
-        hops = {hop.tier: hop for hop in found.hops} if found else {}
+        found = entry.outcome if isinstance(entry.outcome, Recognition) else _NO_ANSWER
+        hops = {hop.tier: hop for hop in found.hops}
         edge, cloud = hops.get("edge", NO_HOP), hops.get("cloud", NO_HOP)
         return RequestRow(
             configuration=self._configuration,
@@ -126,23 +124,24 @@ class Ledger:
             time_s=entry.photo.at_s,
             late_ms=entry.late_ms,
             expected=entry.photo.object_id,
-            answered=(found.object_id or "") if found else "",
-            outcome=_name(outcome),
+            answered=found.object_id or "",
+            outcome=_name(entry.outcome),
             outcomes=entry.outcomes,
-            answered_by=found.answered_by if found else "",
+            answered_by=found.answered_by,
             latency_ms=entry.latency_ms,
-            sent_bytes=found.sent_bytes if found else 0,
-            received_bytes=found.received_bytes if found else 0,
+            sent_bytes=found.sent_bytes,
+            received_bytes=found.received_bytes,
             edge_queue_ms=edge.queue_ms,
             edge_compute_ms=edge.compute_ms,
             edge_next_tier_ms=edge.next_tier_ms,
             cloud_queue_ms=cloud.queue_ms,
             cloud_compute_ms=cloud.compute_ms,
-            grain=found.grain if found else "",
+            grain=found.grain,
         )
 
 
 NO_HOP = Hop(tier="", queue_ms=0.0, compute_ms=0.0, next_tier_ms=0.0, received_bytes=0, sent_bytes=0)
+_NO_ANSWER = Recognition(None, "", 0.0, grain="")
 
 
 def _name(outcome: Outcome | None) -> str:
@@ -274,40 +273,42 @@ def _account(recognizer: Recognizer) -> dict[str, int]:
     }
 
 
-def start_signal(announce: Path | None, wait_for_input: bool) -> Callable[[], None]:
-    """A function that announces that the device is ready, then waits for a line on standard input."""
-
-    def wait_for_start() -> None:
-        if announce is not None:
-            write_announcement(announce, "replay", "", "")
-        if wait_for_input and not sys.stdin.readline():
-            raise SystemExit(1)  # the parent process has ended
-
-    return wait_for_start
+def announce_and_wait(announce: Path | None, wait_for_input: bool) -> None:
+    """Announce that the device is ready, then wait for a line on standard input; each only if requested."""
+    if announce is not None:
+        write_announcement(announce, "replay", "", "")
+    if wait_for_input and not sys.stdin.readline():
+        raise SystemExit(1)  # the parent process has ended
 
 
-class EventWriter:
-    """Writes JSON lines for the parent process: one per completed request, and the CPU time at the end."""
+def replay_with_events(
+    options: ReplayOptions,
+    settings: DeviceSettings,
+    plan: tuple[PlannedPhoto, ...],
+    out: Path | None,
+    wait_for_start: Callable[[], None],
+) -> None:
+    """Replay a plan as `run_device` does, and keep its rows.
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._cpu_before_s = 0.0
+    Writes JSON lines for the parent process: one per completed request, and the CPU time at the end.
+    """
+    begun_s = 0.0
 
-    def begin(self) -> None:
-        """Start counting CPU time, so that the start of the process is not part of the replay's."""
-        self._cpu_before_s = time.process_time()
+    def begin() -> None:
+        nonlocal begun_s
+        wait_for_start()
+        begun_s = time.process_time()  # the start of the process is not part of the replay
 
-    def on_row(self, row: RequestRow) -> None:
-        """Write the event of a completed request."""
-        self._write({"answered_by": row.answered_by, "latency_ms": row.latency_ms, "outcome": row.outcome})
+    def on_row(row: RequestRow) -> None:
+        _write({"answered_by": row.answered_by, "latency_ms": row.latency_ms, "outcome": row.outcome})
 
-    def end(self) -> None:
-        """Write the CPU seconds since `begin`."""
-        self._write({"cpu_s": time.process_time() - self._cpu_before_s})
+    keep_rows(run_device(options, settings, plan, on_row, begin), out)
+    _write({"cpu_s": time.process_time() - begun_s})
 
-    def _write(self, event: dict[str, object]) -> None:
-        self._out.write(json.dumps(event) + "\n")
-        self._out.flush()
+
+def _write(event: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")  # in one piece: outcomes come from another thread
+    sys.stdout.flush()
 
 
 def keep_rows(rows: tuple[RequestRow, ...], out: Path | None) -> None:

@@ -185,23 +185,16 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         as long, and devices would be served before the edge holds all objects that it chose.
         """
         self._on_stage("starting devices")
-        return [
-            self._start_device(name, tiers, trace)
-            for name, tiers in self._configurations.items()
-            for trace in self._session.traces
-        ]
-
-    def _start_device(self, name: str, tiers: Tiers, trace: Trace) -> ManagedProcess:
         session = self._session
-        if name not in self._devices:
-            self._devices[name] = self._open.enter_context(ProcessGroup(session.folder / name))
-        group = self._devices[name]
-        settings = {**self._running.tiers(name), **tiers.device}
-        plan = DevicePlan(str(session.photos), name, session.timeout_s, settings)
-        arguments = plan.arguments(
-            trace.visitor, str(trace.path), trace.phase_s, empty_config(group), group.path(trace.visitor)
-        )
-        return group.start(trace.visitor, arguments, capture=True)
+        devices: list[ManagedProcess] = []
+        for name, tiers in self._configurations.items():
+            group = self._devices[name] = self._open.enter_context(ProcessGroup(session.folder / name))
+            settings = {**self._running.tiers(name), **tiers.device}
+            plan = DevicePlan(str(session.photos), name, session.timeout_s, settings)
+            for trace in session.traces:
+                own = str(trace.path), trace.phase_s, empty_config(group), group.path(trace.visitor)
+                devices.append(group.start(trace.visitor, plan.arguments(trace.visitor, *own), capture=True))
+        return devices
 
     def begin(self) -> None:
         """Shape the link, read the counters, and schedule the end of the cloud."""

@@ -68,10 +68,7 @@ def endpoint_of(daemon: ManagedProcess) -> str:
     SetupError
         If the daemon does not start; with the last lines of its log.
     """
-    endpoint = daemon.wait_ready(START_TIMEOUT_S).get("endpoint")
-    if not isinstance(endpoint, str) or not endpoint:
-        raise InternalError(f"{daemon.name} announced no endpoint")
-    return endpoint
+    return str(daemon.wait_ready(START_TIMEOUT_S)["endpoint"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +91,8 @@ class RunningLink:
         stats, control = group.folder / "link-counters.json", group.folder / "link-shape.json"
         settings = ShaperSettings(server, shape, stats=str(stats), seed=seed, control=str(control))
         process = group.start("link", settings.arguments())
-        calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
-        if not isinstance(calibration, dict):
-            raise InternalError("the link announced no calibration")
-        return cls(process, endpoint_of(process), calibration, control, stats)
+        announced = process.wait_ready(START_TIMEOUT_S)
+        return cls(process, announced["endpoint"], announced["calibration"], control, stats)
 
     def reshape(self, shape: LinkShape) -> None:
         """Change the shape of the link without breaking connections."""
@@ -132,8 +127,6 @@ class RunningLink:
 class Deployment:
     """A running cloud, the link to it, and edges behind the link."""
 
-    group: ProcessGroup
-    """All processes."""
     cloud: ManagedProcess
     """The cloud."""
     link: RunningLink
@@ -185,13 +178,12 @@ class Deployment:
         for edge in edges.values():
             edge.load_catalogue(with_models=with_models)
             edge.report(requests)
+
+        def wait(name: str) -> int:
+            return edges[name].wait_settled(objects=objects[name], timeout_s=timeout_s)
+
         with ThreadPoolExecutor(max_workers=max(1, len(edges))) as pool:
-            waits = [
-                pool.submit(edge.wait_settled, objects=objects[name], timeout_s=timeout_s)
-                for name, edge in edges.items()
-            ]
-        for wait in waits:
-            wait.result()
+            list(pool.map(wait, edges))
 
 
 @contextmanager
@@ -241,7 +233,7 @@ def deployed(
             )
             for name, settings in edges.items()
         }
-        yield Deployment(group, cloud, link, started)
+        yield Deployment(cloud, link, started)
 
 
 def start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:

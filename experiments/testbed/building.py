@@ -73,7 +73,7 @@ class Builder:
         self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
         self.on_stage(f"starting edges: {', '.join(inventory.edges) or 'none'}")
         edge_hosts = {name: inventory.hosts_of(edge.node)[0] for name, edge in inventory.edges.items()}
-        self._link(self._with_gateways([(host, CLOUD) for host in edge_hosts.values()]))
+        self._link([(host, CLOUD) for host in edge_hosts.values()])
         for name, edge in inventory.edges.items():
             towards = {"cloud": self.state.endpoint(edge_hosts[name].name, CLOUD)}
             if self.state.keys:
@@ -81,7 +81,7 @@ class Builder:
             self._start_server(f"edge-{name}", "edge", edge, towards)
         self._wait([(host, f"edge-{name}") for name, host in edge_hosts.items()])
         self.on_stage("starting the devices' links")
-        self._link(self._with_gateways(list(self._device_links())))
+        self._link(list(self._device_links()))
         self.state.complete = True
         self.state.save(self.folder)
 
@@ -91,16 +91,6 @@ class Builder:
                 yield host, CLOUD
                 if edge := self.inventory.edge_of(device):
                     yield host, f"edge-{edge}"
-
-    def _with_gateways(self, ways: Sequence[tuple[Host, str]]) -> list[tuple[Host, str]]:
-        """The ways, preceded by those of the hosts through which they go."""
-        gateways = [
-            (self.inventory.hosts_of(link.via)[0], server)
-            for host, server in ways
-            for link in [self._link_of(host, server)]
-            if link is not None and link.via
-        ]
-        return [*gateways, *ways]
 
     def _link_of(self, host: Host, server: str) -> LinkSpec | None:
         return self.inventory.link(host.node, self.nodes[self._daemon(server).host].host.node)
@@ -176,12 +166,17 @@ class Builder:
     def _link(self, ways: Sequence[tuple[Host, str]]) -> None:
         """Start the links of hosts to servers, where the inventory has any, and wait until they are ready.
 
-        A link that goes via another host leads to that host's own link, which must be started first.
+        A link that goes via another host leads to that host's own link, which is started first.
         """
         there = {(daemon.host, daemon.name) for daemon in self.state.daemons}
+        gateways = [
+            (self._peer(server, link), server)
+            for host, server in ways
+            if (link := self._link_of(host, server)) and link.via
+        ]
         direct: list[tuple[Host, str, LinkSpec]] = []
         onwards: list[tuple[Host, str, LinkSpec]] = []
-        for host, server in dict.fromkeys(ways):
+        for host, server in dict.fromkeys((*gateways, *ways)):
             link = self._link_of(host, server)
             if link is not None and (host.name, f"link-to-{server}") not in there:
                 (onwards if link.via else direct).append((host, server, link))

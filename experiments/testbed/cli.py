@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.errors import MissingDependency, NearsightError, NotFound, Unavailable
 from nearsight.experiments.framework.extra import require_experiments
@@ -35,7 +36,6 @@ StateOption = Annotated[
         help="Folder for state and logs. Default: INVENTORY.testbed.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -236,13 +236,13 @@ def _shape_words(shape: dict[str, float]) -> str:
 
 def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:
     troubles = [one.error for one in hosts if one.error]
-    running = {(one.host.name, name) for one in hosts for name, d in one.daemons.items() if d.running}
-    silent = {one.host.name for one in hosts if one.error}
-    logs = {(one.host.name, name): d.log for one in hosts for name, d in one.daemons.items()}
+    found = {one.host.name: one.daemons for one in hosts if not one.error}
     for daemon in state.daemons:
-        place = (daemon.host, daemon.name)
-        if place not in running and daemon.host not in silent:
-            troubles.append(f"{daemon.name} on {daemon.host} is not running: {logs.get(place, 'no log')}")
+        if daemon.host in found:
+            now = found[daemon.host].get(daemon.name)
+            if now is None or not now.running:
+                log = now.log if now else "no log"
+                troubles.append(f"{daemon.name} on {daemon.host} is not running: {log}")
     if not state.complete:
         troubles.append("`up` did not finish")
     return troubles

@@ -104,17 +104,13 @@ class NodeSpec(_Table):
 
 
 class ServerSpec(_Table):
-    """``[cloud]``."""
+    """``[cloud]``, or one ``[edges.NAME]``."""
 
     node: Name
     settings: Mapping[str, Value] = {}
     """Settings as after ``--set``."""
     files: Mapping[str, LocalPath] = {}
     """Settings that are files: each is copied to the node."""
-
-
-class EdgeSpec(ServerSpec):
-    """One ``[edges.NAME]``."""
 
 
 class DeviceSpec(ServerSpec):
@@ -274,7 +270,7 @@ class Inventory(_Table):
 
     nodes: Mapping[Name, NodeSpec]
     cloud: ServerSpec
-    edges: Mapping[Name, EdgeSpec] = {}
+    edges: Mapping[Name, ServerSpec] = {}
     devices: Mapping[Name, DeviceSpec] = {}
     links: tuple[LinkSpec, ...] = ()
     profiles: Mapping[Name, ProfileSpec] = {}

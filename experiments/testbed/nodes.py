@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from nearsight.experiments.rig import agent
 from nearsight.experiments.rig.processes import DaemonState, Place, Process, start_order
 from nearsight.experiments.testbed.inventory import DAEMON_NAME, Host
 from nearsight.experiments.testbed.node_network import namespace_of
-from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S, LocalShell, Shell, SshShell
+from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S, Shell, SshShell
 from nearsight.experiments.testbed.state import TestbedState
 
 T = TypeVar("T")
@@ -160,7 +159,7 @@ class Node(Place):
 
 
 class Nodes:
-    """All nodes of a testbed, with connections that `close` ends.
+    """All nodes of a testbed, for a ``with`` block at whose end their connections are closed.
 
     Parameters
     ----------
@@ -197,15 +196,12 @@ class Nodes:
             raise type(first)("; ".join([first.message, *listed, *more]), advice=first.advice) from first
         return [future.result() for future in futures]
 
-    def close(self) -> None:
-        """Close all connections."""
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         for node in self.by_name.values():
             node.shell.close()
-
-
-def open_nodes(state: TestbedState, folder: Path) -> closing[Nodes]:
-    """The nodes of a testbed, for a ``with`` block."""
-    return closing(Nodes(state, folder))
 
 
 def _node(state: TestbedState, host: Host, folder: Path) -> Node:
@@ -215,9 +211,7 @@ def _node(state: TestbedState, host: Host, folder: Path) -> Node:
         shell = SshShell(host)
         return Node(host, shell, f"{there}/{own}", venv_python(host), (), group, f"{there}/agent.py")
     prefix = namespace_of(state.testbed_id, host).prefix if host.spec.kind == "namespace" else ()
-    return Node(
-        host, LocalShell(), str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group
-    )
+    return Node(host, Shell(), str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group)
 
 
 def venv_path(host: Host) -> str:

@@ -23,7 +23,7 @@ from nearsight.experiments.rig.sequence import DevicePlan, SessionSteps, Tally
 from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, EMPTY_CONFIG, OnStage
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
-from nearsight.experiments.testbed.nodes import Node, Nodes, open_nodes
+from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 from nearsight.experiments.testbed.testbed import bring_up, take_down
@@ -88,7 +88,7 @@ class Replay(SessionSteps[dict[str, object]]):
         """Bring the testbed up, and take it down."""
         self.state = bring_up(self._part.inventory, self._folder, on_stage=self._on_stage, of_run=True)
         try:
-            with open_nodes(self.state, self._folder) as self.nodes, TemporaryDirectory() as scratch:
+            with Nodes(self.state, self._folder) as self.nodes, TemporaryDirectory() as scratch:
                 self._scratch = Path(scratch)
                 yield
         except BaseException:  # Ctrl-C as well
@@ -230,27 +230,26 @@ class Replay(SessionSteps[dict[str, object]]):
         return node.start(_process(visitor), arguments, waits_for_input=True)
 
     def _settings(self, visitor: Visitor) -> dict[str, object]:
-        host = visitor.host.name
+        node, host = self._node(visitor), visitor.host.name
         tiers = {"cloud": CLOUD, **({"edge": f"edge-{visitor.edge}"} if visitor.edge else {})}
         settings: dict[str, object] = {}
         for tier, server in tiers.items():
             settings[f"{tier}.endpoint"] = self.state.endpoint(host, server)
             if self.state.keys:
                 settings[f"{tier}.public_key"] = self.state.keys[server]
+        secret = node.path(f"keys/device-{host}.key_secret")
         if self.state.keys:
-            secret = self._node(visitor).path(f"keys/device-{host}.key_secret")
             settings["security.secret_key_file"] = secret
         spec = self._device(visitor)
         for key, path in spec.files.items():
-            settings[key] = self._node(visitor).put(path, f"files/device-{path.name}")
+            settings[key] = node.put(path, f"files/device-{path.name}")
         if spec.shares and not self.state.keys:
             settings["recognizer.peers.beacon_port"] = self._beacon_port
         elif spec.shares:
-            node = self._node(visitor)
             listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
             settings["recognizer.peers.listen"] = f"tcp://{listens}:0"
             settings["recognizer.peers.allowed"] = node.path(DEVICE_KEYS)
-            settings["recognizer.peers.secret_key_file"] = node.path(f"keys/device-{host}.key_secret")
+            settings["recognizer.peers.secret_key_file"] = secret
         return {**settings, **spec.settings}
 
     def _device(self, visitor: Visitor) -> DeviceSpec:

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from nearsight.common.errors import MissingDependency, SetupError, Unavailable
 from nearsight.experiments.testbed.inventory import Host
@@ -52,8 +52,8 @@ def last_line(output: bytes) -> str:
     return " ".join(lines[-1].split()) if lines else ""
 
 
-class Shell(Protocol):
-    """Commands and files of one node."""
+class Shell:
+    """Commands and files of a node on this machine; `SshShell` does the same on another one."""
 
     def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
         """Run a command and return its output.
@@ -65,22 +65,6 @@ class Shell(Protocol):
         SetupError
             If the command fails; with the last line of its error output.
         """
-
-    def put(self, source: Path, target: str) -> None:
-        """Copy a file to the node atomically."""
-
-    def get(self, source: str, target: Path) -> None:
-        """Copy a file from the node."""
-
-    def close(self) -> None:
-        """Close connections, if there are any."""
-
-
-class LocalShell(Shell):
-    """Commands on this machine."""
-
-    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
-        """Run a command here; see `Shell`."""
         try:
             done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired as error:
@@ -95,17 +79,17 @@ class LocalShell(Shell):
         return done.stdout
 
     def put(self, source: Path, target: str) -> None:
-        """Copy a file."""
+        """Copy a file to the node."""
         self.get(str(source), Path(target))
 
     def get(self, source: str, target: Path) -> None:
-        """Copy a file."""
+        """Copy a file from the node."""
         with Path(source).open("rb") as given, _new_file(target) as file:
             shutil.copyfileobj(given, file)
         shutil.copymode(source, target)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Close connections, if there are any."""
 
 
 class SshShell(Shell):

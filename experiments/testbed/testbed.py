@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ from pathlib import Path
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.experiments.rig.agent import MARK
-from nearsight.experiments.rig.processes import DaemonState, termination_as_interrupt
+from nearsight.experiments.rig.processes import DaemonState, handled, termination_as_interrupt
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
-from nearsight.experiments.testbed.nodes import Node, open_nodes
+from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.state import (
     LOCK_FILE,
     RUN_LOCK_FILE,
@@ -99,7 +98,7 @@ def bring_up(
         state = TestbedState(inventory, of_run)
         state.save(folder)
         try:
-            with open_nodes(state, folder) as nodes:
+            with Nodes(state, folder) as nodes:
                 Builder(state, folder, nodes, on_stage).build()
         except BaseException:  # Ctrl-C as well
             if not keep:
@@ -119,7 +118,7 @@ def status(state: TestbedState, folder: Path) -> tuple[HostStatus, ...]:
         except NearsightError as error:
             return HostStatus(node.host, {}, str(error))
 
-    with open_nodes(state, folder) as nodes:
+    with Nodes(state, folder) as nodes:
         return tuple(nodes.each(ask))
 
 
@@ -167,7 +166,7 @@ def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
         If a node cannot be reached.
     """
     with locked(folder):
-        with open_nodes(TestbedState(inventory), folder) as nodes:
+        with Nodes(TestbedState(inventory), folder) as nodes:
             remote = [node for node in nodes.by_name.values() if node.host.spec.kind == "ssh"]
             cleared = [text for text in nodes.each(_purge, remote) if text]
         _clear_folder(folder)
@@ -191,18 +190,10 @@ def _clear_folder(folder: Path) -> None:
 
 
 def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
-    # A second Ctrl-C must not interrupt the removal.
-    before = signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-    if main:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with open_nodes(state, folder) as nodes:
+    with handled(signal.SIG_IGN, signal.SIGINT):  # a second Ctrl-C must not interrupt the removal
+        with Nodes(state, folder) as nodes:
             failures = [text for text in nodes.each(lambda node: _clear(node, folder, purge)) if text]
         remove_network(state.testbed_id)
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, before)
     if failures and state.prepared:
         raise Unavailable(
             "; ".join(failures), advice="run `nearsight testbed down` again when the node can be reached"

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from nearsight.common.errors import SetupError, Unavailable
-from nearsight.experiments.rig.agent import cgroup_mounts, groups_of, remove_group
+from nearsight.experiments.rig.agent import cgroup_points, groups_of, remove_group
 from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.state import STATE_FILE, load_state
 from nearsight.experiments.testbed.testbed import take_down
@@ -99,7 +99,7 @@ def group_of(test_id: str) -> str:
 
 def left_of(testbed_id: str) -> list[str]:
     """Namespaces and groups whose name contains a testbed's id."""
-    places = [Path("/run/netns"), *map(Path, cgroup_mounts().values())]
+    places = [Path("/run/netns"), *map(Path, cgroup_points())]
     found = [path.name for place in places if place.is_dir() for path in place.iterdir()]
     return [name for name in found if testbed_id in name]
 

@@ -32,25 +32,16 @@ def add_head(view: View, rng: np.random.Generator, reach: float, place: float | 
     radius = rng.uniform(0.09, 0.15) * small[0]
     x, top = rng.uniform(0.05, 0.95) * small[0], small[1] * (1 - reach)
     x = x if place is None else place * small[0]
-    hair, cloth = (
-        vary(fixed_palette(*_HAIR).any(rng), rng, 5),
-        vary(fixed_palette(*_CLOTHES).any(rng), rng, 5),
-    )
+    hair = vary(fixed_palette(*_HAIR).any(rng), rng, 5)
+    cloth = vary(fixed_palette(*_CLOTHES).any(rng), rng, 5)
     skin = vary(fixed_palette("e0ac7e", "c68a5b", "8a5a3a", "f1d0b0").any(rng), rng, 5)
     head = (round(x), round(top + radius * 1.2))
+    ear = (round(radius * 0.18), round(radius * 0.3))
     parts = (
         ((round(x), round(top + radius * 4.6)), (round(radius * 2.3), round(radius * 2.4)), cloth),
         ((round(x), round(top + radius * 2.2)), (round(radius * 0.5), round(radius * 0.9)), skin),
-        (
-            (round(x - radius * 0.85), round(top + radius * 1.3)),
-            (round(radius * 0.18), round(radius * 0.3)),
-            skin,
-        ),
-        (
-            (round(x + radius * 0.85), round(top + radius * 1.3)),
-            (round(radius * 0.18), round(radius * 0.3)),
-            skin,
-        ),
+        ((round(x - radius * 0.85), round(top + radius * 1.3)), ear, skin),
+        ((round(x + radius * 0.85), round(top + radius * 1.3)), ear, skin),
         (head, (round(radius * 0.85), round(radius * 1.15)), hair),
     )
     for centre, axes, colour in parts:

@@ -11,6 +11,8 @@ from nearsight.experiments.museum.art.textures import Image, as_image, clipped, 
 _GILT = ("b08d3c", "8f6a2a", "c9a95a", "a37c34", "7d5a28")
 _WOOD = ("3a2517", "5a3a22", "7a5632", "1d1512", "95703f", "2a2422")
 _PLAIN = ("151515", "e9e7e2", "6b6b68", "8d8578", "b5b0a6", "2c3440")
+_MOULDINGS = {"thin": ((0.015, 0.035), _PLAIN), "gilt": ((0.06, 0.14), _GILT), "wood": ((0.04, 0.09), _WOOD)}
+"""Least and largest width, relative to the picture's shorter side, and colours of each kind."""
 
 
 def add_frame(picture: Image, rng: np.random.Generator) -> tuple[Image, int]:
@@ -31,9 +33,8 @@ def add_frame(picture: Image, rng: np.random.Generator) -> tuple[Image, int]:
     unit = min(picture.shape[:2])
     kind = rng.choice(["none", "thin", "gilt", "wood", "mat"], p=[0.12, 0.22, 0.26, 0.2, 0.2])
     if kind == "none":
-        return _surround(picture, max(1, round(unit * 0.008)), fixed_palette("d8d2c4").any(rng)), max(
-            1, round(unit * 0.008)
-        )
+        margin = max(1, round(unit * 0.008))
+        return _surround(picture, margin, fixed_palette("d8d2c4").any(rng)), margin
     if kind == "mat":
         mat = max(3, round(unit * rng.uniform(0.05, 0.12)))
         picture = _surround(picture, mat, vary((232, 238, 240), rng, 5))
@@ -42,9 +43,8 @@ def add_frame(picture: Image, rng: np.random.Generator) -> tuple[Image, int]:
         )
         thin = max(2, round(unit * rng.uniform(0.015, 0.03)))
         return _moulding(picture, thin, fixed_palette(*_PLAIN, *_WOOD).any(rng), rng, 0.0), mat + thin
-    share = {"thin": (0.015, 0.035), "gilt": (0.06, 0.14), "wood": (0.04, 0.09)}[str(kind)]
+    share, colours = _MOULDINGS[str(kind)]
     width = max(2, round(unit * rng.uniform(*share)))
-    colours = {"thin": _PLAIN, "gilt": _GILT, "wood": _WOOD}[str(kind)]
     carving = float(rng.uniform(0.15, 0.45)) if kind == "gilt" else float(rng.uniform(0, 0.15))
     return _moulding(picture, width, fixed_palette(*colours).any(rng), rng, carving), width
 
@@ -64,16 +64,10 @@ def _moulding(picture: Image, width: int, colour: Colour, rng: np.random.Generat
         0.3, 1
     )
     for ring in range(width):
-        for side, light in (("top", 1.12), ("left", 1.0), ("right", 0.88), ("bottom", 0.78)):
-            tint = shade(colour, float(profile[ring]) * light)
-            if side == "top":
-                framed[ring, ring : wide - ring] = tint
-            elif side == "bottom":
-                framed[height - 1 - ring, ring : wide - ring] = tint
-            elif side == "left":
-                framed[ring : height - ring, ring] = tint
-            else:
-                framed[ring : height - ring, wide - 1 - ring] = tint
+        top, low = framed[ring, ring : wide - ring], framed[height - 1 - ring, ring : wide - ring]
+        left, right = framed[ring : height - ring, ring], framed[ring : height - ring, wide - 1 - ring]
+        for side, light in ((top, 1.12), (left, 1.0), (right, 0.88), (low, 0.78)):
+            side[:] = shade(colour, float(profile[ring]) * light)
     if carving > 0:
         relief = 1 + (noise(rng, (height, wide), rng.uniform(30, 70), 2) - 0.5) * np.float32(2 * carving)
         relief[width : height - width, width : wide - width] = 1

@@ -153,7 +153,7 @@ class _Hand:
             stand.aim[1] + (y + dy) * long_side / stand.size[1],
         )
         angles = stand.angles[0] + yaw, stand.angles[1] + pitch, stand.angles[2] + roll + droll
-        return wall_to_photo((0.0, 0.0), rotation(*angles), float(np.exp(nearer)), stand.size, aim)
+        return wall_to_photo(rotation(*angles), float(np.exp(nearer)), stand.size, aim)
 
 
 class _Shot:

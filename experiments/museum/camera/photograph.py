@@ -94,7 +94,7 @@ class Standpoint:
 
     def view(self) -> NDArray[np.float64]:
         """Homography from the wall, in pixels from the picture's middle, to the photo."""
-        return wall_to_photo((0.0, 0.0), rotation(*self.angles), 1.0, self.size, self.aim)
+        return wall_to_photo(rotation(*self.angles), 1.0, self.size, self.aim)
 
 
 def step_before(

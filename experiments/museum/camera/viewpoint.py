@@ -19,26 +19,23 @@ def rotation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
 
 
 def wall_to_photo(
-    centre: tuple[float, float],
     turn: NDArray[np.float64],
     magnification: float,
     photo_size: tuple[int, int],
     aim: tuple[float, float],
 ) -> NDArray[np.float64]:
-    """Homography of a pinhole camera before a plane.
+    """Homography of a pinhole camera before a plane, whose origin is the centre of rotation.
 
     Parameters
     ----------
-    centre : (float, float)
-        Centre of rotation: a point of the wall, in its pixels.
     turn : ndarray, (3, 3)
         Rotation of the wall relative to the camera.
     magnification : float
-        Pixels of the photo per pixel of the wall at ``centre``.
+        Pixels of the photo per pixel of the wall at the origin.
     photo_size : (int, int)
         Width and height.
     aim : (float, float)
-        Position of ``centre`` in the photo, as a share of width and height.
+        Position of the origin in the photo, as a share of width and height.
 
     Returns
     -------
@@ -46,10 +43,9 @@ def wall_to_photo(
     """
     focal = FOCAL_LENGTH * max(photo_size)
     distance = focal / magnification
-    to_centre = np.array([[1, 0, -centre[0]], [0, 1, -centre[1]], [0, 0, 1.0]])
     plane = np.column_stack([turn[:, 0], turn[:, 1], (0, 0, distance)])
     camera = np.array([[focal, 0, aim[0] * photo_size[0]], [0, focal, aim[1] * photo_size[1]], [0, 0, 1]])
-    return np.asarray(camera @ plane @ to_centre)
+    return np.asarray(camera @ plane)
 
 
 def project(homography: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:

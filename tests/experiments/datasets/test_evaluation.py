@@ -25,7 +25,7 @@ STANFORD = Path(os.environ.get("NEARSIGHT_SMVS", "no such folder"))
 
 
 def outcome(expected: str | None, answered: str | None) -> Outcome:
-    return Outcome(Path("photo.jpg"), expected, answered, 12, 1.0, 2.0, 3.0)
+    return Outcome(Path("photo.jpg"), expected, answered, 1.0, 2.0, 3.0)
 
 
 def test_recall_precision_and_wrong_answers_are_counted() -> None:

@@ -60,20 +60,20 @@ def test_the_summary_has_the_metrics_of_each_configuration() -> None:
 
 @pytest.mark.parametrize(("edge_ms", "reached"), [(49.0, True), (51.0, False)])
 def test_the_edge_cache_must_halve_the_median(edge_ms: float, reached: bool) -> None:
-    found = targets(FULL, {one.name: one for one in both(edge_ms)})
+    found = targets(FULL, both(edge_ms))
     assert found[0].reached is reached
     assert describe_target(found[0]).startswith("reached" if reached else "MISSED")
 
 
 @pytest.mark.parametrize("small", [QUICK, replace(FULL, objects=200), replace(FULL, seconds=10.0)])
 def test_targets_of_a_small_demo_are_not_judged(small: Scenario) -> None:
-    found = targets(small, {one.name: one for one in both(99.0)})
+    found = targets(small, both(99.0))
     assert {target.reached for target in found} == {None}
     assert all(describe_target(target).startswith("not judged") for target in found)
 
 
 def test_low_recall_and_precision_miss_their_targets() -> None:
-    results = {"only-cloud": result("only-cloud", 100.0, answered="b")}
+    results = [result("only-cloud", 100.0, answered="b")]
     assert [(target.value, target.reached) for target in targets(FULL, results)] == [
         (0.0, False),
         (0.0, False),
@@ -149,7 +149,7 @@ def test_the_target_without_the_cloud_is_the_kept_recall_and_errors_are_allowed(
     check_answers(results)
     assert "20 requests got exactly one outcome; 1 were errors" in describe_answers(results)
     assert describe_answers(results[:1]) == "Every one of 10 requests got exactly one answer."
-    found = {target.name: target for target in targets(FULL, {one.name: one for one in results})}
+    found = {target.name: target for target in targets(FULL, results)}
     assert (found["recall kept without the cloud"].value, found["recall kept without the cloud"].reached) == (
         0.9,
         True,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.experiments.testbed.campaign import Cell, Point, Visitor
-from nearsight.experiments.testbed.nodes import open_nodes
+from nearsight.experiments.testbed.nodes import Nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import Daemon, TestbedState
@@ -26,7 +26,7 @@ def beacon_ports(state: TestbedState, folder: Path) -> list[object]:
     visitors = tuple(
         Visitor(host, "main", f"visitor {host.name}", 0.0) for host in state.inventory.hosts_of("phone")
     )
-    with open_nodes(state, folder) as nodes:
+    with Nodes(state, folder) as nodes:
         part = Part(state.inventory, visitors, ())
         replay = Replay(Cell("cooperative", Point(), 1), part, folder, lambda _stage: None)
         replay.state, replay.nodes = state, nodes

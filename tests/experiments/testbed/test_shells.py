@@ -11,24 +11,24 @@ import pytest
 
 from nearsight.common.errors import SetupError, Unavailable
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
-from nearsight.experiments.testbed.shells import LocalShell, SshShell
+from nearsight.experiments.testbed.shells import Shell, SshShell
 from support.disks import small_disk
 from support.sshd import Sshd
 
 
 def test_a_command_that_does_not_end_is_unavailable() -> None:
     with pytest.raises(Unavailable, match=r"sleep on this machine did not end within 0 s; .*busy"):
-        LocalShell().run(["/bin/sleep", "60"], timeout_s=0.1)
+        Shell().run(["/bin/sleep", "60"], timeout_s=0.1)
 
 
 def test_the_error_of_a_local_command_has_its_last_line() -> None:
     with pytest.raises(SetupError, match="sh: no room"):
-        LocalShell().run(["sh", "-c", "echo first >&2; echo no room >&2; exit 3"])
+        Shell().run(["sh", "-c", "echo first >&2; echo no room >&2; exit 3"])
 
 
 def test_a_missing_command_is_an_error_with_its_name() -> None:
     with pytest.raises(SetupError, match="no-such-program cannot be run"):
-        LocalShell().run(["no-such-program"])
+        Shell().run(["no-such-program"])
 
 
 def shell(sshd: Sshd, **changes: object) -> closing[SshShell]:

@@ -14,7 +14,7 @@ import pytest
 
 from nearsight.common.errors import SetupError
 from nearsight.common.operation.status import ask_status
-from nearsight.experiments.testbed.nodes import open_nodes
+from nearsight.experiments.testbed.nodes import Nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, take_down
@@ -110,7 +110,7 @@ def test_hosts_of_a_building_share_its_link_to_the_cloud(folder: Path, tmp_path:
     endpoint = state.endpoint("phone-2", "cloud")
     (before,) = ask_status([endpoint], timeout_s=100.0)
     assert (before.daemon, before.error) == ("cloud", "")
-    with open_nodes(state, folder) as nodes:
+    with Nodes(state, folder) as nodes:
         nodes["box"].stop(["link-to-cloud"])
     (after,) = ask_status([endpoint], timeout_s=1.0)
     assert after.error

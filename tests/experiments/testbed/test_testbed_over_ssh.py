@@ -16,7 +16,7 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.experiments.rig.agent import MARK, started
 from nearsight.experiments.testbed import deployment
 from nearsight.experiments.testbed.building import Builder
-from nearsight.experiments.testbed.nodes import open_nodes
+from nearsight.experiments.testbed.nodes import Nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, clear_nodes, status, take_down
@@ -143,7 +143,7 @@ def test_nodes_on_one_machine_are_installed_once(
     installed = set()
     monkeypatch.setattr(deployment, "_install", lambda node, _command: installed.add(node.host.name))
     state = TestbedState(inventory)
-    with open_nodes(state, tmp_path) as nodes:
+    with Nodes(state, tmp_path) as nodes:
         Builder(state, tmp_path, nodes, lambda _stage: None)._install()
     assert len(installed) == 1
 
@@ -166,7 +166,7 @@ def test_a_testbed_can_be_taken_down_without_its_agent(sshd: Sshd, tmp_path: Pat
     with testbed_folder(tmp_path) as folder:
         state = TestbedState(inventory, prepared=True)
         state.save(folder)
-        with open_nodes(state, folder) as nodes:
+        with Nodes(state, folder) as nodes:
             nodes["lab"].prepare()
             sleeps = [sys.executable, "-c", f"import time; time.sleep(600)  # {there}"]
             nodes["lab"].order("start", name="edge-main", command=sleeps)
