@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from nearsight.common.inference.segment_execution import Crop, LoadedSegment
 from nearsight.common.inference.segments import Cut, Layout
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import EMPTY, Rectangle
 
 MARGIN = 0.95
 """Crops are executed only if they take less than this share of a whole execution."""
@@ -97,9 +98,11 @@ def sample_crops(segment: LoadedSegment) -> list[Crop]:
     crops = []
     for share in (0.0, 0.3, 0.8):
         side = math.sqrt(share)
-        wanted = tuple(middle_of(one.layout.size, side) for one in segment.targets)
-        parts = [segment.crop(number, one) for number, one in enumerate(wanted)]
-        crops.append(parts[0] if len(parts) == 1 else _merged_crop(segment, parts))
+        parts = [
+            segment.crop(number, middle_of(one.layout.size, side))
+            for number, one in enumerate(segment.targets)
+        ]
+        crops.append(reduce(segment.merged_crop, parts))
     return crops
 
 
@@ -262,17 +265,7 @@ def _add_needed_cells(piece: LoadedSegment, needed: dict[str, Rectangle]) -> flo
 
 
 def _union(parts: Sequence[Rectangle]) -> Rectangle:
-    whole = Rectangle(0, 0, 0, 0)
-    for part in parts:
-        whole = whole.union(part)
-    return whole
-
-
-def _merged_crop(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
-    joined = crops[0]
-    for crop in crops[1:]:
-        joined = segment.merged_crop(joined, crop)
-    return joined
+    return reduce(Rectangle.union, parts, EMPTY)
 
 
 def middle_of(size: tuple[int, int], side: float) -> Rectangle:

@@ -21,10 +21,9 @@ from nearsight.common.inference.runtime import Network, Place
 from nearsight.common.inference.segments import Layout, Segment
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.propagation import Node, RegionGraph
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import EMPTY, Rectangle
 
 _ALIGNMENT_BYTES = 64
-_EMPTY = Rectangle(0, 0, 0, 0)
 
 
 def aligned(size_bytes: int) -> NDArray[np.uint8]:
@@ -310,7 +309,7 @@ class LoadedSegment(WholeSegment):
         units = Rectangle(tops[wanted.top], lefts[wanted.left], bottoms[wanted.bottom], rights[wanted.right])
         if len(self.targets) == 1:
             return Crop(units, (wanted,))
-        return Crop(units, tuple(wanted if one == target else _EMPTY for one in range(len(self.targets))))
+        return Crop(units, tuple(wanted if one == target else EMPTY for one in range(len(self.targets))))
 
     def merged_crop(self, one: Crop, other: Crop) -> Crop:
         """The smallest crop that yields the wanted cells of both."""

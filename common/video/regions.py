@@ -71,6 +71,9 @@ class Rectangle(NamedTuple):
         )
 
 
+EMPTY = Rectangle(0, 0, 0, 0)
+
+
 def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
     """Merge the true cells into rectangles: repeatedly the largest one of the remaining cells.
 
@@ -155,7 +158,7 @@ class _Grid:
         lines = [bits & span for bits in self._rows[box.top : box.bottom]]
         held = [row for row, bits in enumerate(lines, box.top) if bits]
         if not held:
-            return Rectangle(0, 0, 0, 0)
+            return EMPTY
         seen = _bitwise_or(lines)
         return Rectangle(held[0], (seen & -seen).bit_length() - 1, held[-1] + 1, seen.bit_length())
 
@@ -203,7 +206,7 @@ def _bitwise_or(lines: Sequence[int]) -> int:
 
 def _largest(lines: Sequence[int]) -> Rectangle:
     """Largest rectangle of true cells; the topmost if there are several."""
-    best, area = Rectangle(0, 0, 0, 0), 0
+    best, area = EMPTY, 0
     for top, bits in enumerate(lines):
         for bottom in range(top + 1, len(lines) + 1):
             bits &= lines[bottom - 1]  # noqa: PLW2901  shrinks with every line
