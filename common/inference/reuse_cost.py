@@ -65,6 +65,11 @@ class Costs(NamedTuple):
     tail_ms: float
 
     @classmethod
+    def unknown(cls, segments: int) -> Costs:
+        """Zeros: no crop takes less than a whole execution."""
+        return cls((SegmentCost(0.0, 0.0, 0.0),) * segments, (0.0,) * (segments + 1), 0.0)
+
+    @classmethod
     def preferring_crops(cls, segments: int) -> Costs:
         """Artificial costs with which every segment that can run on crops does so; used to check outputs."""
         rests_ms = (math.inf,) * segments

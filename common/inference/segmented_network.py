@@ -106,7 +106,7 @@ class SegmentedNetwork:
     regions : int
         Maximum number of crops per segment and frame.
     costs : Costs, optional
-        Measured costs. Without them segments always run whole.
+        Measured costs. By default all segments run whole.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class SegmentedNetwork:
 
         maps, scratch = {one: CachedMap(one, layout) for one, layout in segments.layouts.items()}, Scratch()
         self.source = maps[segments.source]
-        self.costs, self.tolerance = costs, 0.0
+        self.costs, self.tolerance = costs or Costs.unknown(len(segments.segments)), 0.0
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
         self.rests = [WholeSegment(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
@@ -196,15 +196,15 @@ class SegmentedNetwork:
 
     @property
     def whole_ms(self) -> float:
-        """Measured time of a whole execution; 0 without costs."""
-        return self.costs.rests_ms[0] + self.costs.tail_ms if self.costs else 0.0
+        """Measured time of a whole execution; 0 if it is unknown."""
+        return self.costs.rests_ms[0] + self.costs.tail_ms
 
     @property
     def stride(self) -> tuple[int, int]:
         """Stride of offsets [pixels] at which segments with at least half of the time can be reused."""
         stride = (1, 1)
-        for segment, rest_ms in zip(self.loaded, self.costs.rests_ms if self.costs else (), strict=False):
-            if self.costs is not None and rest_ms < self.costs.rests_ms[0] / 2:
+        for segment, rest_ms in zip(self.loaded, self.costs.rests_ms, strict=False):
+            if rest_ms < self.costs.rests_ms[0] / 2:
                 break
             stride = math.lcm(stride[0], segment.unit[0]), math.lcm(stride[1], segment.unit[1])
         return stride
@@ -226,7 +226,7 @@ class SegmentedNetwork:
 
     def _sum_ms(self, actions: Sequence[_Action]) -> float:
         """Expected time of a plan, including the segments after it and the tail."""
-        behind_ms = self.costs.rests_ms[len(actions)] + self.costs.tail_ms if self.costs else 0.0
+        behind_ms = self.costs.rests_ms[len(actions)] + self.costs.tail_ms
         return sum(one.expected_ms for one in actions) + behind_ms
 
     def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Action]:
@@ -238,8 +238,6 @@ class SegmentedNetwork:
 
     def plan(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Action]:
         """Actions for the first segments; the others run as one. Empty if reuse does not pay."""
-        if self.costs is None:
-            return []
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed)}
         actions, spent_ms, handling_ms = list[_Action](), 0.0, max(0.0, self._handling_ms)
         best_ms, best = MARGIN * self.costs.rests_ms[0], 0
@@ -315,14 +313,13 @@ class SegmentedNetwork:
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed or ())}
         for number, segment in enumerate(self.loaded[:count]):
             action = self._last_actions[number]
-            if number < adapted and self.costs is not None:
+            if number < adapted:
                 action = self._choose_action(segment, self.costs.segments[number], found, offset)
                 self._last_actions[number] = action
             if action.crops is None:
                 began_s = time.thread_time()
                 segment.run_whole()
-                if self.costs is not None:
-                    self._note_whole(began_s, self.costs.segments[number].whole_ms)
+                self._note_whole(began_s, self.costs.segments[number].whole_ms)
                 if self._compares(number):
                     for target in segment.targets:
                         if changed is None or not target.variance:
@@ -364,8 +361,7 @@ class SegmentedNetwork:
                 self.rests[start].run_whole()
             self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
         self._valid_segments, self._answer_kept = start, False
-        if self.costs is not None:
-            self._note_whole(began_s, self.costs.rests_ms[start] + self.costs.tail_ms)
+        self._note_whole(began_s, self.costs.rests_ms[start] + self.costs.tail_ms)
         for tensor in self._answer.values():
             tensor.setflags(write=False)
 
@@ -376,9 +372,7 @@ class SegmentedNetwork:
 
     def _compares(self, number: int) -> bool:
         """Whether a segment's recomputed cells are compared with the cached ones."""
-        if not self.tolerance or self.costs is None:
-            return False
-        return self.costs.rests_ms[number + 1] + self.costs.tail_ms >= _COMPARED_MS
+        return bool(self.tolerance) and self.costs.rests_ms[number + 1] + self.costs.tail_ms >= _COMPARED_MS
 
     def _inside(self, changed: Sequence[Rectangle]) -> list[Rectangle]:
         """The parts of these rectangles that lie inside the frame."""
@@ -407,9 +401,7 @@ class SegmentedNetwork:
     def explain(self) -> tuple[SegmentReport, ...]:
         """As `PartialNetwork.explain`. The last report describes the tail."""
         reports = []
-        for segment, action, cost in zip(
-            self.loaded, self._last_actions, self.costs.segments if self.costs else (), strict=False
-        ):
+        for segment, action, cost in zip(self.loaded, self._last_actions, self.costs.segments, strict=False):
             units = segment.size[0] * segment.size[1]
             areas = [units] if action.crops is None else [one.units.area for one in action.crops]
             done = "whole" if action.crops is None else "regions" if action.crops else "kept"
@@ -419,7 +411,7 @@ class SegmentedNetwork:
                     segment.targets[-1].name, done, len(action.crops or ()), share, cost.whole_ms, saved_ms
                 )
             )
-        if self._tail is not None and self.costs is not None and reports:
+        if self._tail is not None and reports:
             kept, tail_ms = self._answer_kept, self.costs.tail_ms
             done, saved_ms = ("kept", tail_ms) if kept else ("whole", 0.0)
             reports.append(SegmentReport("tail", done, 0, float(not kept), tail_ms, saved_ms))

@@ -123,7 +123,6 @@ def tolerant(partial: PartialNetwork) -> Iterator[PartialNetwork]:
     """The same network, which keeps values that differ by less than half of a standard deviation."""
     segmented = partial._segmented
     assert segmented is not None
-    assert segmented.costs is not None
     costs, segmented.costs = segmented.costs, segmented.costs._replace(tail_ms=10.0)
     partial.reset()
     partial.tolerance = 0.5
