@@ -17,7 +17,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearsight.common.video.propagation import Node, Pair, RegionGraph, Window
+from nearsight.common.video.propagation import Node, Pair, Window
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -48,8 +48,6 @@ class GraphRegions:
 
     Attributes
     ----------
-    source : str
-        Name of the input.
     nodes : tuple of Node
         Windows between maps, in order of execution.
     maps : mapping of str to Map
@@ -58,20 +56,9 @@ class GraphRegions:
         Operators that end the reuse, in order.
     """
 
-    source: str
     nodes: tuple[Node, ...]
     maps: Mapping[str, Map]
     ended_by: tuple[str, ...]
-
-    def between(self, source: str, target: str) -> RegionGraph:
-        """The geometry between two maps.
-
-        Raises
-        ------
-        InvalidArgument
-            If the target depends on maps other than the source.
-        """
-        return RegionGraph(self.nodes, source, target, self.maps[source].size)
 
 
 def read_regions(
@@ -94,7 +81,7 @@ def read_regions(
     reader = _Reader(model, source, Map(axes, size, (Fraction(1), Fraction(1))))
     for node in model.graph.node:
         reader.read(node)
-    return GraphRegions(source, tuple(reader.nodes), reader.maps, tuple(dict.fromkeys(reader.ended_by)))
+    return GraphRegions(tuple(reader.nodes), reader.maps, tuple(dict.fromkeys(reader.ended_by)))
 
 
 class _Reader:
@@ -124,15 +111,14 @@ class _Reader:
             return
         rule = _RULES.get((node.domain.removeprefix("ai.onnx"), node.op_type))
         operator = _Operator(self, node)
-        found = rule(operator) if rule is not None else None
+        window = rule(operator) if rule is not None else None
         inexact = not self._inexact.isdisjoint(given)
-        if found is None or (inexact and node.op_type in _STEP_FUNCTIONS.split()):
+        if window is None or (inexact and node.op_type in _STEP_FUNCTIONS.split()):
             self.ended_by.append(node.op_type)
             return
-        window, axes = found
         first = self.maps[given[0]]
         pitch = first.pitch[0] * window.pitch(0), first.pitch[1] * window.pitch(1)
-        output_map = Map(axes, window.shape_out(first.size), pitch)
+        output_map = Map(operator.axes, window.shape_out(first.size), pitch)
         if min(output_map.size) < 1 or self.maps.get(operator.addend or "", output_map) != output_map:
             self.ended_by.append(node.op_type)
             return
@@ -168,6 +154,8 @@ class _Operator:
         self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         self.maps = [name for name in node.input if name in reader.maps]
         self.first = reader.maps[self.maps[0]]
+        self.axes = self.first.axes
+        """Axes of rows and columns: of the first map, and then of the outputs."""
         self.opset = reader.opset
         self.addend: str | None = None
         """A map that the operator adds to its outputs, element by element; None if there is none."""
@@ -229,38 +217,25 @@ class _Operator:
         """Whether rows or columns are among these axes."""
         return any(axis % 4 in self.first.axes for axis in axes)
 
-    def has_axes(self, axes: _Axes) -> bool:
-        """Whether rows and columns of the first input are these axes."""
-        return self.first.axes == axes
+
+def _element_wise(operator: _Operator) -> Window | None:
+    return _POINT if operator.is_aligned() else None
 
 
-_Geometry = tuple[Window, _Axes] | None
-"""The window of an operator and the axes of its output; None if the geometry is unknown."""
-
-
-def _element_wise(operator: _Operator) -> _Geometry:
-    return (_POINT, operator.first.axes) if operator.is_aligned() else None
-
-
-def _per_channel(operator: _Operator) -> _Geometry:
+def _per_channel(operator: _Operator) -> Window | None:
     """Normalisation with constants, and LRN, which combines channels of one cell."""
-    if (
-        not operator.has_axes(CHANNELS_FIRST)
-        or not operator.reads_one_map()
-        or operator.attribute("training_mode", 0)
-    ):
-        return None
-    return _POINT, CHANNELS_FIRST
+    known = operator.axes == CHANNELS_FIRST and operator.reads_one_map()
+    return _POINT if known and not operator.attribute("training_mode", 0) else None
 
 
-def _convolution(operator: _Operator) -> _Geometry:
-    quantised, axes = operator.node.op_type == "QLinearConv", _axes(operator)
+def _convolution(operator: _Operator) -> Window | None:
+    quantised = operator.node.op_type == "QLinearConv"
     shape = operator.shape(3 if quantised else 1)
-    if shape is None or not operator.has_axes(axes):
+    if shape is None or operator.axes != _axes(operator):
         return None
     if not (operator.reads_one_map() if quantised else operator.read_addend()):
         return None
-    return _window(operator, operator.attribute("kernel_shape", shape[2:])), axes
+    return _window(operator, operator.attribute("kernel_shape", shape[2:]))
 
 
 def _axes(operator: _Operator) -> _Axes:
@@ -269,29 +244,32 @@ def _axes(operator: _Operator) -> _Axes:
     return CHANNELS_LAST if last else CHANNELS_FIRST
 
 
-def _transposed_convolution(operator: _Operator) -> _Geometry:
+def _transposed_convolution(operator: _Operator) -> Window | None:
     """A convolution of the map with zeros inserted between its cells; ``pads`` crop the output."""
     shape = operator.shape(1)
-    if shape is None or not operator.has_axes(CHANNELS_FIRST) or not operator.reads_one_map():
+    if shape is None or operator.axes != CHANNELS_FIRST or not operator.reads_one_map():
         return None
     kernel, more = operator.attribute("kernel_shape", shape[2:]), operator.attribute("output_padding", (0, 0))
     strides, dilation = (tuple(operator.attribute(name, (1, 1))) for name in ("strides", "dilations"))
     mode, sizes = operator.attribute("auto_pad", "NOTSET"), operator.attribute("output_shape", None)
-    cropped = list(operator.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0))
-    for axis, cells in enumerate(operator.first.size):
-        if sizes is None and not mode.startswith("SAME"):
-            continue
-        full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
-        missing = full - (cells * strides[axis] if sizes is None else sizes[axis - 2])
-        if missing < 0 and sizes is not None:
+    cropped = operator.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0)
+    if sizes is not None or mode.startswith("SAME"):
+        missing = []
+        for axis, cells in enumerate(operator.first.size):
+            full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
+            missing.append(full - (cells * strides[axis] if sizes is None else sizes[axis - 2]))
+        if sizes is not None and min(missing) < 0:
             return None  # cells are added at the end of the map, which is not possible in a crop
-        missing = max(missing, 0)
-        cropped[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-        cropped[axis + 2] = missing - cropped[axis]
+        cropped = _at_both_ends(missing, mode)
     pads = transposed_pads(kernel, dilation, cropped, more)
-    return Window(
-        (kernel[0], kernel[1]), pads=pads, dilation=dilation, repeats=strides, spread=True
-    ), CHANNELS_FIRST
+    return Window((kernel[0], kernel[1]), pads=pads, dilation=dilation, repeats=strides, spread=True)
+
+
+def _at_both_ends(missing: Sequence[int], mode: str) -> tuple[int, int, int, int]:
+    """Divide rows and columns of padding: top, left, bottom, right. Only SAME_UPPER has more at the end."""
+    rows, columns = (max(one, 0) for one in missing)
+    less, more = (rows // 2, columns // 2), (rows - rows // 2, columns - columns // 2)
+    return (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
 
 
 def transposed_pads(
@@ -303,11 +281,11 @@ def transposed_pads(
     return rows - top, columns - left, rows - bottom + more[0], columns - right + more[1]
 
 
-def _pooling(operator: _Operator) -> _Geometry:
+def _pooling(operator: _Operator) -> Window | None:
     only_values = len([name for name in operator.node.output if name]) == 1
-    if not operator.has_axes(_axes(operator)) or not only_values or not operator.reads_one_map():
+    if operator.axes != _axes(operator) or not only_values or not operator.reads_one_map():
         return None
-    return _window(operator, operator.attribute("kernel_shape", ())), _axes(operator)
+    return _window(operator, operator.attribute("kernel_shape", ()))
 
 
 def _window(operator: _Operator, kernel: Any) -> Window:
@@ -325,77 +303,70 @@ def _window(operator: _Operator, kernel: Any) -> Window:
         return replace(window, pads=(0, 0, 0, 0))
     # SAME: the output's size is the map's, divided by the stride and rounded up. The padding that this
     # requires is split between both sides.
-    before, after = [0, 0], [0, 0]
+    missing = []
     for axis, cells in enumerate(operator.first.size):
         stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1
-        missing = max((-(-cells // stride) - 1) * stride + span - cells, 0)
-        before[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-        after[axis] = missing - before[axis]
-    return replace(window, pads=(before[0], before[1], after[0], after[1]), ceil=False)
+        missing.append((-(-cells // stride) - 1) * stride + span - cells)
+    return replace(window, pads=_at_both_ends(missing, mode), ceil=False)
 
 
-def _padding(operator: _Operator) -> _Geometry:
+def _padding(operator: _Operator) -> Window | None:
     given = operator.values(1) if operator.has(1) else operator.attribute("pads", None)
     axes = operator.values(3) if operator.has(3) else [0, 1, 2, 3]
-    if (
-        given is None
-        or axes is None
-        or operator.attribute("mode", "constant") != "constant"
-        or min(given) < 0
-    ):
+    if given is None or axes is None or not operator.reads_one_map():
         return None
-    if not operator.reads_one_map():
+    if operator.attribute("mode", "constant") != "constant" or min(given) < 0:
         return None
     before, after = [0] * 4, [0] * 4
     for place, axis in enumerate(axes):
         before[axis % 4], after[axis % 4] = given[place], given[place + len(axes)]
-    rows, columns = operator.first.axes
-    pads = before[rows], before[columns], after[rows], after[columns]
-    return Window(pads=pads), operator.first.axes
+    rows, columns = operator.axes
+    return Window(pads=(before[rows], before[columns], after[rows], after[columns]))
 
 
-def _quantisation(operator: _Operator) -> _Geometry:
+def _quantisation(operator: _Operator) -> Window | None:
     """Quantisation and dequantisation with one scale, or one scale per channel."""
     shape = operator.shape(1)
     if shape is None or not operator.reads_one_map() or operator.attribute("block_size", 0):
         return None
     by_channel = not operator.is_spatial([operator.attribute("axis", 1)])
-    return (_POINT, operator.first.axes) if by_channel or math.prod(shape) == 1 else None
+    return _POINT if by_channel or math.prod(shape) == 1 else None
 
 
-def _concatenation(operator: _Operator) -> _Geometry:
+def _concatenation(operator: _Operator) -> Window | None:
     """Concatenation along the channels. QLinearConcat has a scale and zero point first and after each map."""
     given = len(operator.node.input)
     tensors = given if operator.node.op_type == "Concat" else given // 3
     if len(operator.maps) < tensors or operator.is_spatial([operator.attribute("axis", 1)]):
         return None
-    return (_POINT, operator.first.axes) if operator.is_aligned() else None
+    return _POINT if operator.is_aligned() else None
 
 
-def _along_axis(operator: _Operator) -> _Geometry:
+def _along_axis(operator: _Operator) -> Window | None:
     """Split and softmax along the channels."""
     splits = operator.node.op_type == "Split"
     axis = operator.attribute("axis", 0 if splits else -1)
     if operator.is_spatial([axis]) or not operator.reads_one_map():
         return None
-    return (_POINT, operator.first.axes) if splits or operator.opset >= _MODERN_SOFTMAX else None
+    return _POINT if splits or operator.opset >= _MODERN_SOFTMAX else None
 
 
-def _transposition(operator: _Operator) -> _Geometry:
+def _transposition(operator: _Operator) -> Window | None:
     order = list(operator.attribute("perm", (3, 2, 1, 0)))
-    axes = order.index(operator.first.axes[0]), order.index(operator.first.axes[1])
-    return (_POINT, axes) if axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
+    operator.axes = order.index(operator.axes[0]), order.index(operator.axes[1])
+    return _POINT if operator.axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
 
 
-def _reordering(operator: _Operator) -> _Geometry:
+def _reordering(operator: _Operator) -> Window | None:
     """Conversion to and from onnxruntime's blocked layout."""
     other = CHANNELS_LAST if operator.attribute("channels_last", 0) else CHANNELS_FIRST
-    if operator.node.op_type == "ReorderOutput":
-        return _POINT, other
-    return (_POINT, CHANNELS_FIRST) if operator.has_axes(other) else None
+    if operator.node.op_type == "ReorderInput" and operator.axes != other:
+        return None
+    operator.axes = other if operator.node.op_type == "ReorderOutput" else CHANNELS_FIRST
+    return _POINT
 
 
-def _upsampling(operator: _Operator) -> _Geometry:
+def _upsampling(operator: _Operator) -> Window | None:
     """Enlargement with nearest neighbours by constant integer factors."""
     scales = operator.attribute("scales", None) or operator.values(2)
     way = operator.attribute("coordinate_transformation_mode", "half_pixel")
@@ -405,20 +376,14 @@ def _upsampling(operator: _Operator) -> _Geometry:
         or (way, rounding) == ("asymmetric", "floor")
         or (way.endswith("half_pixel") and rounding.startswith("round"))
     )
-    if (
-        scales is None
-        or len(scales) != 4
-        or operator.has(3)
-        or operator.attribute("mode", "nearest") != "nearest"
-    ):
+    is_nearest = operator.attribute("mode", "nearest") == "nearest"
+    if scales is None or len(scales) != 4 or operator.has(3) or not is_nearest:
         return None
-    factors = [int(scales[axis]) for axis in operator.first.axes]
-    wanted = [
-        factors[operator.first.axes.index(axis)] if axis in operator.first.axes else 1 for axis in range(4)
-    ]
-    if not is_exact or scales != wanted or min(factors) < 1:
+    rows, columns = (int(scales[axis]) for axis in operator.axes)
+    factors = dict(zip(operator.axes, (rows, columns), strict=True))
+    if not is_exact or scales != [factors.get(axis, 1) for axis in range(4)] or min(rows, columns) < 1:
         return None
-    return Window(repeats=(factors[0], factors[1])), operator.first.axes
+    return Window(repeats=(rows, columns))
 
 
 _ELEMENT_WISE = (
@@ -435,7 +400,7 @@ _INEXACT = (
 )
 """The library may compute these in another order or with other steps if the map has another size."""
 _FUSED, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
-_RULES: Mapping[tuple[str, str], Callable[[_Operator], _Geometry]] = MappingProxyType(
+_RULES: Mapping[tuple[str, str], Callable[[_Operator], Window | None]] = MappingProxyType(
     {("", name): _element_wise for name in _ELEMENT_WISE.split()}
     | {(_FUSED, name): _element_wise for name in _FUSED_ELEMENT_WISE.split()}
     | {(domain, "Conv"): _convolution for domain in ("", _BLOCKED)}

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.inference.graph_regions import CHANNELS_LAST, GraphRegions, read_regions
-from nearsight.common.video.propagation import Pair
+from nearsight.common.video.propagation import Pair, RegionGraph
 from nearsight.common.video.regions import Rectangle
 from support.regions import bounds, mask_of, moved, rectangles
 
@@ -92,7 +91,7 @@ def check_the_law(
     network: Executed, data: st.DataObject, size: Pair, *, tight: bool, last: str | None = None
 ) -> None:
     """Other pixels in a rectangle; then a picture that moves, with other pixels in a rectangle."""
-    graph = network.regions.between("x", last or network.target())
+    graph = RegionGraph(network.regions.nodes, "x", last or network.target(), size)
     before = frame_of(size)
     changed = data.draw(rectangles(size), "changed")
     expected = network.run(before)
@@ -346,7 +345,7 @@ def test_an_optimised_graph_is_read_to_its_end(optimised: Executed) -> None:
     kinds = {(one.domain, one.op_type) for one in optimised.graph.graph.node}
     assert any(domain for domain, _ in kinds), "onnxruntime fused nothing, so the test is void"
     assert optimised.regions.ended_by == ()
-    graph = optimised.regions.between("x", "y")
+    graph = RegionGraph(optimised.regions.nodes, "x", "y", (64, 80))
     assert (graph.stride, graph.reduction) == ((8, 8), (4, 4))
 
 
@@ -427,11 +426,3 @@ def test_rows_and_columns_of_a_photo_with_channels_last_are_followed() -> None:
     assert found.maps["y"].size == (6, 6)
     assert found.maps["y"].pitch == (2, 2)
     assert regions_of([node("AveragePool", ["x"], kernel_shape=[2, 2])], axes=CHANNELS_LAST).ended_by
-
-
-def test_a_part_that_starts_within_a_branch_is_refused() -> None:
-    nodes = [node("Relu", ["x"], ["a"]), node("Sigmoid", ["a"], ["b"]), node("Add", ["a", "b"])]
-    found = regions_of(nodes)
-    assert found.between("a", "y").shapes["y"] == (12, 12)
-    with pytest.raises(InvalidArgument, match="depends on x"):
-        found.between("b", "y")
