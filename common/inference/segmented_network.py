@@ -43,6 +43,8 @@ from nearsight.common.inference.segments import TAIL, Segments
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle, without_contained
 
+_MOST_CROPS = 4
+"""Maximum number of crops per segment and frame."""
 UNMOVED = (0, 0)
 """Offset between frames of a camera at rest."""
 _MOST_CHANGED = 0.9
@@ -103,8 +105,6 @@ class SegmentedNetwork:
         Folder of the segments' files.
     name : str
     segments : Segments
-    regions : int
-        Maximum number of crops per segment and frame.
     costs : Costs, optional
         Measured costs. By default all segments run whole.
 
@@ -126,7 +126,6 @@ class SegmentedNetwork:
         folder: Path,
         name: str,
         segments: Segments,
-        regions: int = 4,
         costs: Costs | None = None,
     ) -> None:
         def load(file: str, *, pooled: bool = True) -> Network:
@@ -143,7 +142,6 @@ class SegmentedNetwork:
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
         self._uncut = load(SAVED_GRAPH) if short and costs is not None else None
         self._tail_sources = [maps[one] for one in segments.tail_sources]
-        self._regions = regions
         self._read_later = _maps_read_later(segments)
         self.reset()
 
@@ -274,7 +272,7 @@ class SegmentedNetwork:
         for number, target in enumerate(segment.targets):
             changed = found[target.name] = without_contained([one for to, one in reached if to == number])
             crops += [segment.crop(number, one) for one in changed]
-        crops = merged(crops, segment, cost, self._regions)
+        crops = merged(crops, segment, cost, _MOST_CROPS)
         expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
         if expected_ms >= MARGIN * cost.whole_ms:
             return _Action(None, cost.whole_ms)
