@@ -231,11 +231,14 @@ class PartialNetwork:
             self._segmented.close()
             self._segmented = None
         folder = self._folder / "x".join(map(str, self._shape))
-        digest = digest_of(self._path)
+        key = {
+            "digest": digest_of(self._path),
+            "settings": [_FORMAT, _MAPS_MB, self._least_saved_ms],
+        }
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder):  # another process that opens this network would delete unfinished segments
-            found = self._find(folder, digest) or self._prepare(folder, digest)
+            found = self._find(folder, key) or self._prepare(folder, key)
         self.why_whole, self.stride, self.most_changed = str(found["why_whole"]), (1, 1), 0.0
         if self.why_whole:
             log = self._log.warning if found.get("warns") else self._log.info
@@ -259,17 +262,12 @@ class PartialNetwork:
             self._plain = None
         return_freed_memory()
 
-    @property
-    def _stored_settings(self) -> list[float]:
-        """Format version and settings on which the stored segments depend."""
-        return [_FORMAT, _MAPS_MB, self._least_saved_ms]
-
-    def _find(self, folder: Path, digest: str) -> Mapping[str, Any] | None:
-        """Load what was stored for this file; None if it is missing or outdated."""
+    def _find(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Load what was stored for this file and these settings; None if it is missing or outdated."""
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
                 found = json.loads((folder / _SEGMENTS).read_text())
-                if (found.get("digest"), found.get("settings")) == (digest, self._stored_settings):
+                if all(found.get(name) == value for name, value in key.items()):
                     return dict(found)
         except CorruptStore as error:
             self._log.warning(
@@ -277,11 +275,11 @@ class PartialNetwork:
             )
         return None
 
-    def _prepare(self, folder: Path, digest: str) -> Mapping[str, Any]:
+    def _prepare(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any]:
         """Cut, measure, compare outputs, and store the result; returns what `_find` would return."""
         temporary = temporary_folder(folder)
         shutil.rmtree(temporary, ignore_errors=True)
-        stored: dict[str, Any] = {"digest": digest, "settings": self._stored_settings}
+        stored = dict(key)
         try:
             temporary.mkdir(parents=True)
             try:

@@ -247,7 +247,7 @@ def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
             reached = piece.changed({name: (changed[name],) for name in piece.segment.sources}, (0, 0))
             for number, target in enumerate(piece.segment.targets):
                 parts = [one for to, one in reached if to == number]
-                changed[target] = _union(parts)
+                changed[target] = reduce(Rectangle.union, parts, EMPTY)
         for stop in range(1, len(pieces) + 1):
             needed = dict(changed)  # cells that are needed of each map; extended on the way back
             for start in range(stop - 1, max(-1, stop - 1 - _MOST_PIECES), -1):
@@ -263,14 +263,10 @@ def _add_needed_cells(piece: LoadedSegment, needed: dict[str, Rectangle]) -> flo
         for number, target in enumerate(piece.segment.targets)
         if needed[target].area
     ]
-    units = _union([one.units for one in crops])
+    units = reduce(Rectangle.union, (one.units for one in crops), EMPTY)
     for source in piece.sources:
         needed[source.name] = needed[source.name].union(piece.cells_of(source, units))
     return units.area / (piece.size[0] * piece.size[1])
-
-
-def _union(parts: Sequence[Rectangle]) -> Rectangle:
-    return reduce(Rectangle.union, parts, EMPTY)
 
 
 def middle_of(size: tuple[int, int], side: float) -> Rectangle:

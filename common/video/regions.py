@@ -7,7 +7,8 @@ integers, one bit per cell, so that one Python operation unites, intersects or c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import add
+from functools import reduce
+from operator import add, or_
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +136,8 @@ def without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
     if len(regions) < 2:
         return list(regions)
     found: list[Rectangle] = []
-    for region in sorted(set(regions), key=_negative_area):
+    largest_first = sorted(set(regions), key=lambda one: (one.top - one.bottom) * (one.right - one.left))
+    for region in largest_first:
         top, left, bottom, right = region
         for up, before, down, behind in found:
             if up <= top and before <= left and bottom <= down and right <= behind:
@@ -159,7 +161,7 @@ class _Grid:
         held = [row for row, bits in enumerate(lines, box.top) if bits]
         if not held:
             return EMPTY
-        seen = _bitwise_or(lines)
+        seen = reduce(or_, lines)
         return Rectangle(held[0], (seen & -seen).bit_length() - 1, held[-1] + 1, seen.bit_length())
 
     def parts(self, box: Rectangle, most: int) -> list[Rectangle]:
@@ -195,13 +197,6 @@ def _lines(mask: NDArray[np.bool_]) -> list[int]:
 
 def _bits(start: int, stop: int) -> int:
     return (1 << stop) - (1 << start)
-
-
-def _bitwise_or(lines: Sequence[int]) -> int:
-    seen = 0
-    for bits in lines:
-        seen |= bits
-    return seen
 
 
 def _largest(lines: Sequence[int]) -> Rectangle:
@@ -252,7 +247,3 @@ def _around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
         Rectangle(hole.top, hole.right, hole.bottom, box.right),
         box._replace(top=hole.bottom),
     ]
-
-
-def _negative_area(one: Rectangle) -> int:
-    return -(one.bottom - one.top) * (one.right - one.left)
