@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import Rectangle, around
 
 Pair = tuple[int, int]
 """Rows, columns."""
@@ -181,18 +181,12 @@ class RegionGraph:
         found += self._border(offset) if offset != (0, 0) else ()
         return tuple(dict.fromkeys(one for one in found if one.area))
 
-    def _border(self, offset: Pair) -> tuple[Rectangle, ...]:
+    def _border(self, offset: Pair) -> list[Rectangle]:
         top, bottom = self.rows.unpadded(offset[0])
         left, right = self.columns.unpadded(offset[1])
         if top >= bottom or left >= right:
-            return (self._target,)
-        whole = self._target
-        return (
-            whole._replace(bottom=top),
-            Rectangle(top, 0, bottom, left),
-            Rectangle(top, right, bottom, whole.right),
-            whole._replace(top=bottom),
-        )
+            return [self._target]
+        return around(self._target, Rectangle(top, left, bottom, right))
 
 
 class _Line(NamedTuple):

@@ -147,6 +147,16 @@ def without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
     return found
 
 
+def around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
+    """Parts of `box` outside `hole`: whole rows above and below it, and the areas left and right of it."""
+    return [
+        box._replace(bottom=hole.top),
+        Rectangle(hole.top, box.left, hole.bottom, hole.left),
+        Rectangle(hole.top, hole.right, hole.bottom, box.right),
+        box._replace(top=hole.bottom),
+    ]
+
+
 class _Grid:
     """A mask as integers: cell (r, c) is bit c of `rows[r]`, and bit r of `columns[c]`."""
 
@@ -182,7 +192,7 @@ class _Grid:
         # Searching for the hole takes longest, and finds little after a good split.
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
             hole = _largest([bits ^ _bits(left, right) for bits in across])
-            parts = _around(box, hole.moved(top, 0))
+            parts = around(box, hole.moved(top, 0))
             choices.append([held for part in parts if part.area and (held := self.bounding_box(part)).area])
         return min(
             (parts for parts in choices if len(parts) <= most),
@@ -237,13 +247,3 @@ def _areas(lines: Sequence[int]) -> list[int]:
             area = count * width
         areas.append(area)
     return areas
-
-
-def _around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
-    """Parts of `box` outside `hole`: whole rows above and below it, and the areas left and right of it."""
-    return [
-        box._replace(bottom=hole.top),
-        Rectangle(hole.top, box.left, hole.bottom, hole.left),
-        Rectangle(hole.top, hole.right, hole.bottom, box.right),
-        box._replace(top=hole.bottom),
-    ]
