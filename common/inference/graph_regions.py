@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -300,14 +300,14 @@ def _window(operator: _Operator, kernel: Any) -> Window:
     if mode == "NOTSET":
         return window
     if mode == "VALID":
-        return replace(window, pads=(0, 0, 0, 0))
+        return window._replace(pads=(0, 0, 0, 0))
     # SAME: the output's size is the map's, divided by the stride and rounded up. The padding that this
     # requires is split between both sides.
     missing = []
     for axis, cells in enumerate(operator.first.size):
         stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1
         missing.append((-(-cells // stride) - 1) * stride + span - cells)
-    return replace(window, pads=_at_both_ends(missing, mode), ceil=False)
+    return window._replace(pads=_at_both_ends(missing, mode), ceil=False)
 
 
 def _padding(operator: _Operator) -> Window | None:

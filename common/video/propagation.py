@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
@@ -29,8 +28,7 @@ _Index = TypeVar("_Index", int, _Cells)
 _ROWS, _COLUMNS = 0, 1
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Dependency of the cells of an output map on the cells of an input map.
 
     Describes a convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), a transposed
