@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.inference.graph_regions import read_regions, transposed_pads
+from nearsight.common.inference.graph_regions import GraphRegions, transposed_pads
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.segments import REUSED, TAIL, Cut, Layout, Segment, Segments
 from nearsight.common.inference.tensors import Tensor
@@ -69,12 +69,12 @@ class OptimisedGraph:
         self._weights = {one.name for one in graph.initializer}
         self.source = next(one.name for one in graph.input if one.name not in self._weights)
         axes = (1, 2) if sample.shape[3] < sample.shape[1] else (2, 3)
-        self._regions = read_regions(
+        self._regions = GraphRegions(
             self._model, self.source, (sample.shape[axes[0]], sample.shape[axes[1]]), axes
         )
         maps = self._regions.maps
         self.layouts = {self.source: self._layout(self.source, sample)}
-        self.ended_by = ", ".join(self._regions.ended_by)
+        self.ended_by = ", ".join(dict.fromkeys(self._regions.ended_by))
         self._outputs = [one.name for one in graph.output]
         needed = _ancestors(graph.node, self._outputs)  # the library leaves unused nodes in the graph
         nodes, self._constant = self._split_constants(needed)

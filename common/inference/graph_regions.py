@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,29 +41,8 @@ class Map(NamedTuple):
     """Distance between neighbouring cells, in cells of the input: rows, columns."""
 
 
-@dataclass(frozen=True)
 class GraphRegions:
-    """The part of a graph that consists of maps.
-
-    Attributes
-    ----------
-    nodes : tuple of Node
-        Windows between maps, in order of execution.
-    maps : mapping of str to Map
-        By the names of the graph's tensors.
-    ended_by : tuple of str
-        Operators that end the reuse, in order.
-    """
-
-    nodes: tuple[Node, ...]
-    maps: Mapping[str, Map]
-    ended_by: tuple[str, ...]
-
-
-def read_regions(
-    model: ModelProto, source: str, size: Pair, axes: tuple[int, int] = CHANNELS_FIRST
-) -> GraphRegions:
-    """Find the maps of a network that depend on one of its inputs.
+    """The part of a graph that consists of maps: those that depend on one of the network's inputs.
 
     Parameters
     ----------
@@ -77,19 +55,23 @@ def read_regions(
         Rows and columns of the input.
     axes : tuple of int
         Axes of the rows and columns: `CHANNELS_FIRST` or `CHANNELS_LAST`.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        Windows between maps, in order of execution.
+    maps : dict of str to Map
+        By the names of the graph's tensors.
+    ended_by : list of str
+        Operators that end the reuse, in order; an operator may occur several times.
+    opset : int
+        Version of the operators.
+    constants : dict of str to TensorProto
     """
-    reader = _Reader(model, source, Map(axes, size, (Fraction(1), Fraction(1))))
-    for node in model.graph.node:
-        reader.read(node)
-    return GraphRegions(tuple(reader.nodes), reader.maps, tuple(dict.fromkeys(reader.ended_by)))
 
-
-class _Reader:
-    """Maps and constants of a graph that is read node by node."""
-
-    def __init__(self, model: ModelProto, source: str, first: Map) -> None:
+    def __init__(self, model: ModelProto, source: str, size: Pair, axes: _Axes = CHANNELS_FIRST) -> None:
         self.nodes: list[Node] = []
-        self.maps = {source: first}
+        self.maps = {source: Map(axes, size, (Fraction(1), Fraction(1)))}
         self.ended_by: list[str] = []
         self.opset = max(
             (one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0
@@ -99,8 +81,10 @@ class _Reader:
         """Maps whose last bits may depend on the position of a crop."""
         self._dequantised: dict[str, str] = {}
         """Outputs of DequantizeLinear, and its inputs: constants that the library computes at run time."""
+        for node in model.graph.node:
+            self._read(node)
 
-    def read(self, node: NodeProto) -> None:
+    def _read(self, node: NodeProto) -> None:
         """Add the outputs of a node to the maps, or its operator to those that end the reuse."""
         if node.op_type == "Constant":
             self.constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
@@ -146,17 +130,17 @@ class _Reader:
 class _Operator:
     """One node: its attributes, and the maps and constants among its inputs."""
 
-    def __init__(self, reader: _Reader, node: NodeProto) -> None:
+    def __init__(self, regions: GraphRegions, node: NodeProto) -> None:
         from onnx import helper  # noqa: PLC0415  optional
 
-        self._reader = reader
+        self._regions = regions
         self.node = node
         self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        self.maps = [name for name in node.input if name in reader.maps]
-        self.first = reader.maps[self.maps[0]]
+        self.maps = [name for name in node.input if name in regions.maps]
+        self.first = regions.maps[self.maps[0]]
         self.axes = self.first.axes
         """Axes of rows and columns: of the first map, and then of the outputs."""
-        self.opset = reader.opset
+        self.opset = regions.opset
         self.addend: str | None = None
         """A map that the operator adds to its outputs, element by element; None if there is none."""
 
@@ -173,12 +157,12 @@ class _Operator:
         """Elements of a constant input; None if the input is not constant."""
         from onnx import numpy_helper  # noqa: PLC0415  optional
 
-        found = self._reader.constants.get(self.node.input[place]) if self.has(place) else None
+        found = self._regions.constants.get(self.node.input[place]) if self.has(place) else None
         return None if found is None else numpy_helper.to_array(found).reshape(-1).tolist()
 
     def shape(self, place: int) -> tuple[int, ...] | None:
         """Shape of a constant input; None if the input is not constant."""
-        return self._reader.shape(self.node.input[place]) if self.has(place) else None
+        return self._regions.shape(self.node.input[place]) if self.has(place) else None
 
     def reads_one_map(self) -> bool:
         """Whether the first input is a map and all other inputs are constants."""
@@ -190,16 +174,16 @@ class _Operator:
             return self.reads_one_map()
         self.addend = self.node.input[3]
         self.maps = self.maps[:1]
-        return self.addend in self._reader.maps and self._others_are_constant((1, 2))
+        return self.addend in self._regions.maps and self._others_are_constant((1, 2))
 
     def _others_are_constant(self, places: Any) -> bool:
-        return self.node.input[0] in self._reader.maps and all(
+        return self.node.input[0] in self._regions.maps and all(
             self.shape(place) is not None for place in places if self.has(place)
         )
 
     def is_aligned(self) -> bool:
         """Whether all inputs are maps of the same geometry, or constants of size 1 along rows and columns."""
-        alike = all(self._reader.maps[name] == self.first for name in self.maps)
+        alike = all(self._regions.maps[name] == self.first for name in self.maps)
         return alike and all(
             self.node.input[place] in self.maps or self._is_flat(place)
             for place in range(len(self.node.input))
