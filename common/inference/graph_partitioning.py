@@ -50,8 +50,6 @@ class OptimisedGraph:
         Possible cuts; the last one ends the body.
     layouts : dict of str to Layout
         Layouts of the maps that are alive at a cut.
-    ended_by : str
-        Operators that end the reuse.
 
     Raises
     ------
@@ -74,7 +72,6 @@ class OptimisedGraph:
         )
         maps = self._regions.maps
         self.layouts = {self.source: self._layout(self.source, sample)}
-        self.ended_by = ", ".join(dict.fromkeys(self._regions.ended_by))
         self._outputs = [one.name for one in graph.output]
         needed = _ancestors(graph.node, self._outputs)  # the library leaves unused nodes in the graph
         nodes, self._constant = self._split_constants(needed)
@@ -84,7 +81,8 @@ class OptimisedGraph:
         self._tail_sources = self._tensors_read(self._tail, body)
         self.cuts = self._find_cuts()
         if not self.cuts:
-            raise InvalidArgument(f"no map can be reused after {self.ended_by}")
+            ended_by = ", ".join(dict.fromkeys(self._regions.ended_by))
+            raise InvalidArgument(f"no map can be reused after {ended_by}")
         self.layouts = self._find_layouts(sample)
 
     def write(self, positions: Sequence[int], rests: int | None = None) -> Segments:
