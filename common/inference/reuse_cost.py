@@ -82,14 +82,14 @@ class Costs(NamedTuple):
         return cls(tuple(SegmentCost(*one) for one in segments), tuple(rests_ms), tail_ms)
 
 
-def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> list[float]:
+def measured_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
     """Least CPU time of this thread for each function; other processes delay it by using the same caches.
 
     The functions are called in turn, so that the processor's caches are in the same state as during a frame.
     The first round is a warm-up and is not counted.
     """
     taken: list[list[float]] = [[] for _ in runs]
-    for turn in range(repeats + 1):
+    for turn in range(_REPEATS + 1):
         for run, times in zip(runs, taken, strict=True):
             began_s = time.thread_time()
             run()

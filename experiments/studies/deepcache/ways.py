@@ -174,10 +174,10 @@ def in_turn(
         yield times[plain], times[reuse]
 
 
-def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
+def changes(frames: Sequence[Frame]) -> NDArray[np.bool_]:
     """Whether each frame has a block that differs from that of the previous frame; True for the first."""
     pairs = zip(frames[1:], frames, strict=False)
-    return np.array([True, *(not _matching_blocks(*pair, settings).all() for pair in pairs)])
+    return np.array([True, *(not _matching_blocks(*pair, DEFAULT).all() for pair in pairs)])
 
 
 def _matching_blocks(
