@@ -66,20 +66,16 @@ class SegmentReport(NamedTuple):
         Name of the segment's last output map.
     done : str
         "kept", "regions" or "whole".
-    regions : int
-        Number of crops.
     share : float
         Share of the segment's area that was executed.
-    whole_ms, saved_ms : float
-        Time of a whole execution, and time saved, according to the measured costs.
+    whole_ms : float
+        Measured time of a whole execution.
     """
 
     name: str
     done: str
-    regions: int
     share: float
     whole_ms: float
-    saved_ms: float
 
 
 class _Action(NamedTuple):
@@ -403,16 +399,10 @@ class SegmentedNetwork:
             units = segment.size[0] * segment.size[1]
             areas = [units] if action.crops is None else [one.units.area for one in action.crops]
             done = "whole" if action.crops is None else "regions" if action.crops else "kept"
-            share, saved_ms = sum(areas) / units, max(0.0, cost.whole_ms - action.expected_ms)
-            reports.append(
-                SegmentReport(
-                    segment.targets[-1].name, done, len(action.crops or ()), share, cost.whole_ms, saved_ms
-                )
-            )
+            reports.append(SegmentReport(segment.targets[-1].name, done, sum(areas) / units, cost.whole_ms))
         if self._tail is not None and reports:
-            kept, tail_ms = self._answer_kept, self.costs.tail_ms
-            done, saved_ms = ("kept", tail_ms) if kept else ("whole", 0.0)
-            reports.append(SegmentReport("tail", done, 0, float(not kept), tail_ms, saved_ms))
+            done = "kept" if self._answer_kept else "whole"
+            reports.append(SegmentReport("tail", done, float(not self._answer_kept), self.costs.tail_ms))
         return tuple(reports)
 
     def close(self) -> None:
