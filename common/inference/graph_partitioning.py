@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.inference.graph_regions import read_regions, transposed_pads
+from nearsight.common.inference.graph_regions import GraphRegions, transposed_pads
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.segments import REUSED, TAIL, Cut, Layout, Segment, Segments
 from nearsight.common.inference.tensors import Tensor
@@ -50,8 +50,6 @@ class OptimisedGraph:
         Possible cuts; the last one ends the body.
     layouts : dict of str to Layout
         Layouts of the maps that are alive at a cut.
-    ended_by : str
-        Operators that end the reuse.
 
     Raises
     ------
@@ -69,12 +67,11 @@ class OptimisedGraph:
         self._weights = {one.name for one in graph.initializer}
         self.source = next(one.name for one in graph.input if one.name not in self._weights)
         axes = (1, 2) if sample.shape[3] < sample.shape[1] else (2, 3)
-        self._regions = read_regions(
+        self._regions = GraphRegions(
             self._model, self.source, (sample.shape[axes[0]], sample.shape[axes[1]]), axes
         )
         maps = self._regions.maps
         self.layouts = {self.source: self._layout(self.source, sample)}
-        self.ended_by = ", ".join(self._regions.ended_by)
         self._outputs = [one.name for one in graph.output]
         needed = _ancestors(graph.node, self._outputs)  # the library leaves unused nodes in the graph
         nodes, self._constant = self._split_constants(needed)
@@ -84,7 +81,8 @@ class OptimisedGraph:
         self._tail_sources = self._tensors_read(self._tail, body)
         self.cuts = self._find_cuts()
         if not self.cuts:
-            raise InvalidArgument(f"no map can be reused after {self.ended_by}")
+            ended_by = ", ".join(dict.fromkeys(self._regions.ended_by))
+            raise InvalidArgument(f"no map can be reused after {ended_by}")
         self.layouts = self._find_layouts(sample)
 
     def write(self, positions: Sequence[int], rests: int | None = None) -> Segments:

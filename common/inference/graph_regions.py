@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearsight.common.video.propagation import Node, Pair, RegionGraph, Window
+from nearsight.common.video.propagation import Node, Pair, Window
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -42,42 +41,8 @@ class Map(NamedTuple):
     """Distance between neighbouring cells, in cells of the input: rows, columns."""
 
 
-@dataclass(frozen=True)
 class GraphRegions:
-    """The part of a graph that consists of maps.
-
-    Attributes
-    ----------
-    source : str
-        Name of the input.
-    nodes : tuple of Node
-        Windows between maps, in order of execution.
-    maps : mapping of str to Map
-        By the names of the graph's tensors.
-    ended_by : tuple of str
-        Operators that end the reuse, in order.
-    """
-
-    source: str
-    nodes: tuple[Node, ...]
-    maps: Mapping[str, Map]
-    ended_by: tuple[str, ...]
-
-    def between(self, source: str, target: str) -> RegionGraph:
-        """The geometry between two maps.
-
-        Raises
-        ------
-        InvalidArgument
-            If the target depends on maps other than the source.
-        """
-        return RegionGraph(self.nodes, source, target, self.maps[source].size)
-
-
-def read_regions(
-    model: ModelProto, source: str, size: Pair, axes: tuple[int, int] = CHANNELS_FIRST
-) -> GraphRegions:
-    """Find the maps of a network that depend on one of its inputs.
+    """The part of a graph that consists of maps: those that depend on one of the network's inputs.
 
     Parameters
     ----------
@@ -90,19 +55,23 @@ def read_regions(
         Rows and columns of the input.
     axes : tuple of int
         Axes of the rows and columns: `CHANNELS_FIRST` or `CHANNELS_LAST`.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        Windows between maps, in order of execution.
+    maps : dict of str to Map
+        By the names of the graph's tensors.
+    ended_by : list of str
+        Operators that end the reuse, in order; an operator may occur several times.
+    opset : int
+        Version of the operators.
+    constants : dict of str to TensorProto
     """
-    reader = _Reader(model, source, Map(axes, size, (Fraction(1), Fraction(1))))
-    for node in model.graph.node:
-        reader.read(node)
-    return GraphRegions(source, tuple(reader.nodes), reader.maps, tuple(dict.fromkeys(reader.ended_by)))
 
-
-class _Reader:
-    """Maps and constants of a graph that is read node by node."""
-
-    def __init__(self, model: ModelProto, source: str, first: Map) -> None:
+    def __init__(self, model: ModelProto, source: str, size: Pair, axes: _Axes = CHANNELS_FIRST) -> None:
         self.nodes: list[Node] = []
-        self.maps = {source: first}
+        self.maps = {source: Map(axes, size, (Fraction(1), Fraction(1)))}
         self.ended_by: list[str] = []
         self.opset = max(
             (one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0
@@ -112,8 +81,10 @@ class _Reader:
         """Maps whose last bits may depend on the position of a crop."""
         self._dequantised: dict[str, str] = {}
         """Outputs of DequantizeLinear, and its inputs: constants that the library computes at run time."""
+        for node in model.graph.node:
+            self._read(node)
 
-    def read(self, node: NodeProto) -> None:
+    def _read(self, node: NodeProto) -> None:
         """Add the outputs of a node to the maps, or its operator to those that end the reuse."""
         if node.op_type == "Constant":
             self.constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
@@ -124,15 +95,14 @@ class _Reader:
             return
         rule = _RULES.get((node.domain.removeprefix("ai.onnx"), node.op_type))
         operator = _Operator(self, node)
-        found = rule(operator) if rule is not None else None
+        window = rule(operator) if rule is not None else None
         inexact = not self._inexact.isdisjoint(given)
-        if found is None or (inexact and node.op_type in _STEP_FUNCTIONS.split()):
+        if window is None or (inexact and node.op_type in _STEP_FUNCTIONS.split()):
             self.ended_by.append(node.op_type)
             return
-        window, axes = found
         first = self.maps[given[0]]
         pitch = first.pitch[0] * window.pitch(0), first.pitch[1] * window.pitch(1)
-        output_map = Map(axes, window.shape_out(first.size), pitch)
+        output_map = Map(operator.axes, window.shape_out(first.size), pitch)
         if min(output_map.size) < 1 or self.maps.get(operator.addend or "", output_map) != output_map:
             self.ended_by.append(node.op_type)
             return
@@ -160,15 +130,17 @@ class _Reader:
 class _Operator:
     """One node: its attributes, and the maps and constants among its inputs."""
 
-    def __init__(self, reader: _Reader, node: NodeProto) -> None:
+    def __init__(self, regions: GraphRegions, node: NodeProto) -> None:
         from onnx import helper  # noqa: PLC0415  optional
 
-        self._reader = reader
+        self._regions = regions
         self.node = node
         self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        self.maps = [name for name in node.input if name in reader.maps]
-        self.first = reader.maps[self.maps[0]]
-        self.opset = reader.opset
+        self.maps = [name for name in node.input if name in regions.maps]
+        self.first = regions.maps[self.maps[0]]
+        self.axes = self.first.axes
+        """Axes of rows and columns: of the first map, and then of the outputs."""
+        self.opset = regions.opset
         self.addend: str | None = None
         """A map that the operator adds to its outputs, element by element; None if there is none."""
 
@@ -185,12 +157,12 @@ class _Operator:
         """Elements of a constant input; None if the input is not constant."""
         from onnx import numpy_helper  # noqa: PLC0415  optional
 
-        found = self._reader.constants.get(self.node.input[place]) if self.has(place) else None
+        found = self._regions.constants.get(self.node.input[place]) if self.has(place) else None
         return None if found is None else numpy_helper.to_array(found).reshape(-1).tolist()
 
     def shape(self, place: int) -> tuple[int, ...] | None:
         """Shape of a constant input; None if the input is not constant."""
-        return self._reader.shape(self.node.input[place]) if self.has(place) else None
+        return self._regions.shape(self.node.input[place]) if self.has(place) else None
 
     def reads_one_map(self) -> bool:
         """Whether the first input is a map and all other inputs are constants."""
@@ -202,16 +174,16 @@ class _Operator:
             return self.reads_one_map()
         self.addend = self.node.input[3]
         self.maps = self.maps[:1]
-        return self.addend in self._reader.maps and self._others_are_constant((1, 2))
+        return self.addend in self._regions.maps and self._others_are_constant((1, 2))
 
     def _others_are_constant(self, places: Any) -> bool:
-        return self.node.input[0] in self._reader.maps and all(
+        return self.node.input[0] in self._regions.maps and all(
             self.shape(place) is not None for place in places if self.has(place)
         )
 
     def is_aligned(self) -> bool:
         """Whether all inputs are maps of the same geometry, or constants of size 1 along rows and columns."""
-        alike = all(self._reader.maps[name] == self.first for name in self.maps)
+        alike = all(self._regions.maps[name] == self.first for name in self.maps)
         return alike and all(
             self.node.input[place] in self.maps or self._is_flat(place)
             for place in range(len(self.node.input))
@@ -229,38 +201,25 @@ class _Operator:
         """Whether rows or columns are among these axes."""
         return any(axis % 4 in self.first.axes for axis in axes)
 
-    def has_axes(self, axes: _Axes) -> bool:
-        """Whether rows and columns of the first input are these axes."""
-        return self.first.axes == axes
+
+def _element_wise(operator: _Operator) -> Window | None:
+    return _POINT if operator.is_aligned() else None
 
 
-_Geometry = tuple[Window, _Axes] | None
-"""The window of an operator and the axes of its output; None if the geometry is unknown."""
-
-
-def _element_wise(operator: _Operator) -> _Geometry:
-    return (_POINT, operator.first.axes) if operator.is_aligned() else None
-
-
-def _per_channel(operator: _Operator) -> _Geometry:
+def _per_channel(operator: _Operator) -> Window | None:
     """Normalisation with constants, and LRN, which combines channels of one cell."""
-    if (
-        not operator.has_axes(CHANNELS_FIRST)
-        or not operator.reads_one_map()
-        or operator.attribute("training_mode", 0)
-    ):
-        return None
-    return _POINT, CHANNELS_FIRST
+    known = operator.axes == CHANNELS_FIRST and operator.reads_one_map()
+    return _POINT if known and not operator.attribute("training_mode", 0) else None
 
 
-def _convolution(operator: _Operator) -> _Geometry:
-    quantised, axes = operator.node.op_type == "QLinearConv", _axes(operator)
+def _convolution(operator: _Operator) -> Window | None:
+    quantised = operator.node.op_type == "QLinearConv"
     shape = operator.shape(3 if quantised else 1)
-    if shape is None or not operator.has_axes(axes):
+    if shape is None or operator.axes != _axes(operator):
         return None
     if not (operator.reads_one_map() if quantised else operator.read_addend()):
         return None
-    return _window(operator, operator.attribute("kernel_shape", shape[2:])), axes
+    return _window(operator, operator.attribute("kernel_shape", shape[2:]))
 
 
 def _axes(operator: _Operator) -> _Axes:
@@ -269,29 +228,32 @@ def _axes(operator: _Operator) -> _Axes:
     return CHANNELS_LAST if last else CHANNELS_FIRST
 
 
-def _transposed_convolution(operator: _Operator) -> _Geometry:
+def _transposed_convolution(operator: _Operator) -> Window | None:
     """A convolution of the map with zeros inserted between its cells; ``pads`` crop the output."""
     shape = operator.shape(1)
-    if shape is None or not operator.has_axes(CHANNELS_FIRST) or not operator.reads_one_map():
+    if shape is None or operator.axes != CHANNELS_FIRST or not operator.reads_one_map():
         return None
     kernel, more = operator.attribute("kernel_shape", shape[2:]), operator.attribute("output_padding", (0, 0))
     strides, dilation = (tuple(operator.attribute(name, (1, 1))) for name in ("strides", "dilations"))
     mode, sizes = operator.attribute("auto_pad", "NOTSET"), operator.attribute("output_shape", None)
-    cropped = list(operator.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0))
-    for axis, cells in enumerate(operator.first.size):
-        if sizes is None and not mode.startswith("SAME"):
-            continue
-        full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
-        missing = full - (cells * strides[axis] if sizes is None else sizes[axis - 2])
-        if missing < 0 and sizes is not None:
+    cropped = operator.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0)
+    if sizes is not None or mode.startswith("SAME"):
+        missing = []
+        for axis, cells in enumerate(operator.first.size):
+            full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
+            missing.append(full - (cells * strides[axis] if sizes is None else sizes[axis - 2]))
+        if sizes is not None and min(missing) < 0:
             return None  # cells are added at the end of the map, which is not possible in a crop
-        missing = max(missing, 0)
-        cropped[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-        cropped[axis + 2] = missing - cropped[axis]
+        cropped = _at_both_ends(missing, mode)
     pads = transposed_pads(kernel, dilation, cropped, more)
-    return Window(
-        (kernel[0], kernel[1]), pads=pads, dilation=dilation, repeats=strides, spread=True
-    ), CHANNELS_FIRST
+    return Window((kernel[0], kernel[1]), pads=pads, dilation=dilation, repeats=strides, spread=True)
+
+
+def _at_both_ends(missing: Sequence[int], mode: str) -> tuple[int, int, int, int]:
+    """Divide rows and columns of padding: top, left, bottom, right. Only SAME_UPPER has more at the end."""
+    rows, columns = (max(one, 0) for one in missing)
+    less, more = (rows // 2, columns // 2), (rows - rows // 2, columns - columns // 2)
+    return (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
 
 
 def transposed_pads(
@@ -303,11 +265,11 @@ def transposed_pads(
     return rows - top, columns - left, rows - bottom + more[0], columns - right + more[1]
 
 
-def _pooling(operator: _Operator) -> _Geometry:
+def _pooling(operator: _Operator) -> Window | None:
     only_values = len([name for name in operator.node.output if name]) == 1
-    if not operator.has_axes(_axes(operator)) or not only_values or not operator.reads_one_map():
+    if operator.axes != _axes(operator) or not only_values or not operator.reads_one_map():
         return None
-    return _window(operator, operator.attribute("kernel_shape", ())), _axes(operator)
+    return _window(operator, operator.attribute("kernel_shape", ()))
 
 
 def _window(operator: _Operator, kernel: Any) -> Window:
@@ -322,80 +284,73 @@ def _window(operator: _Operator, kernel: Any) -> Window:
     if mode == "NOTSET":
         return window
     if mode == "VALID":
-        return replace(window, pads=(0, 0, 0, 0))
+        return window._replace(pads=(0, 0, 0, 0))
     # SAME: the output's size is the map's, divided by the stride and rounded up. The padding that this
     # requires is split between both sides.
-    before, after = [0, 0], [0, 0]
+    missing = []
     for axis, cells in enumerate(operator.first.size):
         stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1
-        missing = max((-(-cells // stride) - 1) * stride + span - cells, 0)
-        before[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
-        after[axis] = missing - before[axis]
-    return replace(window, pads=(before[0], before[1], after[0], after[1]), ceil=False)
+        missing.append((-(-cells // stride) - 1) * stride + span - cells)
+    return window._replace(pads=_at_both_ends(missing, mode), ceil=False)
 
 
-def _padding(operator: _Operator) -> _Geometry:
+def _padding(operator: _Operator) -> Window | None:
     given = operator.values(1) if operator.has(1) else operator.attribute("pads", None)
     axes = operator.values(3) if operator.has(3) else [0, 1, 2, 3]
-    if (
-        given is None
-        or axes is None
-        or operator.attribute("mode", "constant") != "constant"
-        or min(given) < 0
-    ):
+    if given is None or axes is None or not operator.reads_one_map():
         return None
-    if not operator.reads_one_map():
+    if operator.attribute("mode", "constant") != "constant" or min(given) < 0:
         return None
     before, after = [0] * 4, [0] * 4
     for place, axis in enumerate(axes):
         before[axis % 4], after[axis % 4] = given[place], given[place + len(axes)]
-    rows, columns = operator.first.axes
-    pads = before[rows], before[columns], after[rows], after[columns]
-    return Window(pads=pads), operator.first.axes
+    rows, columns = operator.axes
+    return Window(pads=(before[rows], before[columns], after[rows], after[columns]))
 
 
-def _quantisation(operator: _Operator) -> _Geometry:
+def _quantisation(operator: _Operator) -> Window | None:
     """Quantisation and dequantisation with one scale, or one scale per channel."""
     shape = operator.shape(1)
     if shape is None or not operator.reads_one_map() or operator.attribute("block_size", 0):
         return None
     by_channel = not operator.is_spatial([operator.attribute("axis", 1)])
-    return (_POINT, operator.first.axes) if by_channel or math.prod(shape) == 1 else None
+    return _POINT if by_channel or math.prod(shape) == 1 else None
 
 
-def _concatenation(operator: _Operator) -> _Geometry:
+def _concatenation(operator: _Operator) -> Window | None:
     """Concatenation along the channels. QLinearConcat has a scale and zero point first and after each map."""
     given = len(operator.node.input)
     tensors = given if operator.node.op_type == "Concat" else given // 3
     if len(operator.maps) < tensors or operator.is_spatial([operator.attribute("axis", 1)]):
         return None
-    return (_POINT, operator.first.axes) if operator.is_aligned() else None
+    return _POINT if operator.is_aligned() else None
 
 
-def _along_axis(operator: _Operator) -> _Geometry:
+def _along_axis(operator: _Operator) -> Window | None:
     """Split and softmax along the channels."""
     splits = operator.node.op_type == "Split"
     axis = operator.attribute("axis", 0 if splits else -1)
     if operator.is_spatial([axis]) or not operator.reads_one_map():
         return None
-    return (_POINT, operator.first.axes) if splits or operator.opset >= _MODERN_SOFTMAX else None
+    return _POINT if splits or operator.opset >= _MODERN_SOFTMAX else None
 
 
-def _transposition(operator: _Operator) -> _Geometry:
+def _transposition(operator: _Operator) -> Window | None:
     order = list(operator.attribute("perm", (3, 2, 1, 0)))
-    axes = order.index(operator.first.axes[0]), order.index(operator.first.axes[1])
-    return (_POINT, axes) if axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
+    operator.axes = order.index(operator.axes[0]), order.index(operator.axes[1])
+    return _POINT if operator.axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
 
 
-def _reordering(operator: _Operator) -> _Geometry:
+def _reordering(operator: _Operator) -> Window | None:
     """Conversion to and from onnxruntime's blocked layout."""
     other = CHANNELS_LAST if operator.attribute("channels_last", 0) else CHANNELS_FIRST
-    if operator.node.op_type == "ReorderOutput":
-        return _POINT, other
-    return (_POINT, CHANNELS_FIRST) if operator.has_axes(other) else None
+    if operator.node.op_type == "ReorderInput" and operator.axes != other:
+        return None
+    operator.axes = other if operator.node.op_type == "ReorderOutput" else CHANNELS_FIRST
+    return _POINT
 
 
-def _upsampling(operator: _Operator) -> _Geometry:
+def _upsampling(operator: _Operator) -> Window | None:
     """Enlargement with nearest neighbours by constant integer factors."""
     scales = operator.attribute("scales", None) or operator.values(2)
     way = operator.attribute("coordinate_transformation_mode", "half_pixel")
@@ -405,20 +360,14 @@ def _upsampling(operator: _Operator) -> _Geometry:
         or (way, rounding) == ("asymmetric", "floor")
         or (way.endswith("half_pixel") and rounding.startswith("round"))
     )
-    if (
-        scales is None
-        or len(scales) != 4
-        or operator.has(3)
-        or operator.attribute("mode", "nearest") != "nearest"
-    ):
+    is_nearest = operator.attribute("mode", "nearest") == "nearest"
+    if scales is None or len(scales) != 4 or operator.has(3) or not is_nearest:
         return None
-    factors = [int(scales[axis]) for axis in operator.first.axes]
-    wanted = [
-        factors[operator.first.axes.index(axis)] if axis in operator.first.axes else 1 for axis in range(4)
-    ]
-    if not is_exact or scales != wanted or min(factors) < 1:
+    rows, columns = (int(scales[axis]) for axis in operator.axes)
+    factors = dict(zip(operator.axes, (rows, columns), strict=True))
+    if not is_exact or scales != [factors.get(axis, 1) for axis in range(4)] or min(rows, columns) < 1:
         return None
-    return Window(repeats=(factors[0], factors[1])), operator.first.axes
+    return Window(repeats=(rows, columns))
 
 
 _ELEMENT_WISE = (
@@ -435,7 +384,7 @@ _INEXACT = (
 )
 """The library may compute these in another order or with other steps if the map has another size."""
 _FUSED, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
-_RULES: Mapping[tuple[str, str], Callable[[_Operator], _Geometry]] = MappingProxyType(
+_RULES: Mapping[tuple[str, str], Callable[[_Operator], Window | None]] = MappingProxyType(
     {("", name): _element_wise for name in _ELEMENT_WISE.split()}
     | {(_FUSED, name): _element_wise for name in _FUSED_ELEMENT_WISE.split()}
     | {(domain, "Conv"): _convolution for domain in ("", _BLOCKED)}

@@ -12,7 +12,6 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +32,12 @@ from nearsight.common.video.regions import Rectangle
 
 _SEGMENTS, _FORMAT = "segments.json", 2
 """``_FORMAT`` increases when older segments become unreadable or more operators can be cut."""
+_MAPS_MB = 32.0
+"""Maximum memory of the cached maps. The maps at the end of the last segment are stored even if they exceed
+it."""
 _SHARES = tuple(tenths / 10 for tenths in range(1, 10))
 _TOLERANCE = 1e-5
 """Tolerance relative to the largest value. Another order of additions causes smaller differences."""
-
-
-@dataclass(frozen=True)
-class ReuseSettings:
-    """Limits of reuse.
-
-    Attributes
-    ----------
-    regions : int
-        Maximum number of crops per segment and frame.
-    maps_mb : float
-        Maximum memory of the cached maps [MB]. The maps at the end of the last segment are stored even if
-        they exceed it.
-    least_saved_ms : float
-        Minimum saving for a frame of which a tenth changed. Matching and planning take about this time.
-    """
-
-    regions: int = 4
-    maps_mb: float = 32.0
-    least_saved_ms: float = 0.5
 
 
 class PartialNetwork:
@@ -74,7 +56,8 @@ class PartialNetwork:
         Folder in which its segments are stored.
     size : tuple of int, optional
         Rows and columns of frames if the network leaves them open. Default: 224, 224.
-    settings : ReuseSettings
+    least_saved_ms : float
+        Minimum saving for a frame of which a tenth changed. Matching and planning take about this time.
 
     Attributes
     ----------
@@ -89,7 +72,7 @@ class PartialNetwork:
         Reason why every changed frame runs whole; empty if regions are reused.
     most_changed : float
         Largest changed share of a frame, in its middle, for which reuse is expected to save at least
-        `ReuseSettings.least_saved_ms`.
+        `least_saved_ms`.
 
     Raises
     ------
@@ -107,11 +90,11 @@ class PartialNetwork:
         folder: Path,
         *,
         size: tuple[int, int] | None = None,
-        settings: ReuseSettings = ReuseSettings(),
+        least_saved_ms: float = 0.5,
     ) -> None:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
         self.threads = runtime.threads
-        self._settings, self._tolerance = settings, 0.0
+        self._least_saved_ms, self._tolerance = least_saved_ms, 0.0
         self._log = get_logger("models")
         self._plain: Network | None = runtime.load(path, name, pooled=True)
         self._segmented: SegmentedNetwork | None = None
@@ -248,20 +231,21 @@ class PartialNetwork:
             self._segmented.close()
             self._segmented = None
         folder = self._folder / "x".join(map(str, self._shape))
-        digest = digest_of(self._path)
+        key = {
+            "digest": digest_of(self._path),
+            "settings": [_FORMAT, _MAPS_MB, self._least_saved_ms],
+        }
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder):  # another process that opens this network would delete unfinished segments
-            found = self._find(folder, digest) or self._prepare(folder, digest)
+            found = self._find(folder, key) or self._prepare(folder, key)
         self.why_whole, self.stride, self.most_changed = str(found["why_whole"]), (1, 1), 0.0
         if self.why_whole:
             log = self._log.warning if found.get("warns") else self._log.info
             log("changed frames are executed whole", network=self._name, reason=self.why_whole)
             return
         segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
-        self._segmented = SegmentedNetwork(
-            self._runtime, folder, self._name, segments, self._settings.regions, costs
-        )
+        self._segmented = SegmentedNetwork(self._runtime, folder, self._name, segments, costs)
         self._segmented.tolerance = self._tolerance
         self.stride = self._segmented.stride
         self.most_changed = max(
@@ -269,7 +253,7 @@ class PartialNetwork:
                 share
                 for share in _SHARES
                 if self._segmented.saved_ms(middle_of(self._segmented.source.layout.size, share**0.5))
-                >= self._settings.least_saved_ms
+                >= self._least_saved_ms
             ),
             default=0.0,
         )
@@ -278,17 +262,12 @@ class PartialNetwork:
             self._plain = None
         return_freed_memory()
 
-    @property
-    def _stored_settings(self) -> list[float]:
-        """Format version and settings on which the stored segments depend."""
-        return [_FORMAT, self._settings.maps_mb, self._settings.least_saved_ms]
-
-    def _find(self, folder: Path, digest: str) -> Mapping[str, Any] | None:
-        """Load what was stored for this file; None if it is missing or outdated."""
+    def _find(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Load what was stored for this file and these settings; None if it is missing or outdated."""
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
                 found = json.loads((folder / _SEGMENTS).read_text())
-                if (found.get("digest"), found.get("settings")) == (digest, self._stored_settings):
+                if all(found.get(name) == value for name, value in key.items()):
                     return dict(found)
         except CorruptStore as error:
             self._log.warning(
@@ -296,11 +275,11 @@ class PartialNetwork:
             )
         return None
 
-    def _prepare(self, folder: Path, digest: str) -> Mapping[str, Any]:
+    def _prepare(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any]:
         """Cut, measure, compare outputs, and store the result; returns what `_find` would return."""
         temporary = temporary_folder(folder)
         shutil.rmtree(temporary, ignore_errors=True)
-        stored: dict[str, Any] = {"digest": digest, "settings": self._stored_settings}
+        stored = dict(key)
         try:
             temporary.mkdir(parents=True)
             try:
@@ -338,17 +317,17 @@ class PartialNetwork:
         pieces = SegmentedNetwork(self._runtime, temporary, name, graph.write(positions, rests=1))
         pieces.source.use_memory(sample)
         positions = choose_cuts(
-            graph.cuts, pieces.loaded, pieces.measured(), graph.layouts, int(self._settings.maps_mb * 1e6)
+            graph.cuts, pieces.loaded, pieces.measured(), graph.layouts, int(_MAPS_MB * 1e6)
         )
         pieces.close()
         for file in temporary.glob("segment-*"):
             file.unlink()
         segments = graph.write(positions)
-        loaded = SegmentedNetwork(self._runtime, temporary, name, segments, self._settings.regions)
+        loaded = SegmentedNetwork(self._runtime, temporary, name, segments)
         loaded.source.use_memory(sample)
         loaded.costs = costs = loaded.measured()
         saved_ms = loaded.saved_ms(typical_changes(loaded.source.layout.size)[0])
-        if saved_ms < self._settings.least_saved_ms:
+        if saved_ms < self._least_saved_ms:
             saved = f"{max(saved_ms, 0.0):.2f} of {loaded.whole_ms:.2f} ms"
             loaded.close()
             return {"why_whole": f"reuse would save {saved}, less than matching takes"}

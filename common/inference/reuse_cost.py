@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from nearsight.common.inference.segment_execution import Crop, LoadedSegment
 from nearsight.common.inference.segments import Cut, Layout
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import EMPTY, Rectangle
 
 MARGIN = 0.95
 """Crops are executed only if they take less than this share of a whole execution."""
@@ -64,6 +65,11 @@ class Costs(NamedTuple):
     tail_ms: float
 
     @classmethod
+    def unknown(cls, segments: int) -> Costs:
+        """Zeros: no crop takes less than a whole execution."""
+        return cls((SegmentCost(0.0, 0.0, 0.0),) * segments, (0.0,) * (segments + 1), 0.0)
+
+    @classmethod
     def preferring_crops(cls, segments: int) -> Costs:
         """Artificial costs with which every segment that can run on crops does so; used to check outputs."""
         rests_ms = (math.inf,) * segments
@@ -76,14 +82,14 @@ class Costs(NamedTuple):
         return cls(tuple(SegmentCost(*one) for one in segments), tuple(rests_ms), tail_ms)
 
 
-def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> list[float]:
+def measured_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
     """Least CPU time of this thread for each function; other processes delay it by using the same caches.
 
     The functions are called in turn, so that the processor's caches are in the same state as during a frame.
     The first round is a warm-up and is not counted.
     """
     taken: list[list[float]] = [[] for _ in runs]
-    for turn in range(repeats + 1):
+    for turn in range(_REPEATS + 1):
         for run, times in zip(runs, taken, strict=True):
             began_s = time.thread_time()
             run()
@@ -97,9 +103,11 @@ def sample_crops(segment: LoadedSegment) -> list[Crop]:
     crops = []
     for share in (0.0, 0.3, 0.8):
         side = math.sqrt(share)
-        wanted = tuple(middle_of(one.layout.size, side) for one in segment.targets)
-        parts = [segment.crop(number, one) for number, one in enumerate(wanted)]
-        crops.append(parts[0] if len(parts) == 1 else _merged_crop(segment, parts))
+        parts = [
+            segment.crop(number, middle_of(one.layout.size, side))
+            for number, one in enumerate(segment.targets)
+        ]
+        crops.append(reduce(segment.merged_crop, parts))
     return crops
 
 
@@ -239,7 +247,7 @@ def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
             reached = piece.changed({name: (changed[name],) for name in piece.segment.sources}, (0, 0))
             for number, target in enumerate(piece.segment.targets):
                 parts = [one for to, one in reached if to == number]
-                changed[target] = _union(parts)
+                changed[target] = reduce(Rectangle.union, parts, EMPTY)
         for stop in range(1, len(pieces) + 1):
             needed = dict(changed)  # cells that are needed of each map; extended on the way back
             for start in range(stop - 1, max(-1, stop - 1 - _MOST_PIECES), -1):
@@ -255,24 +263,10 @@ def _add_needed_cells(piece: LoadedSegment, needed: dict[str, Rectangle]) -> flo
         for number, target in enumerate(piece.segment.targets)
         if needed[target].area
     ]
-    units = _union([one.units for one in crops])
+    units = reduce(Rectangle.union, (one.units for one in crops), EMPTY)
     for source in piece.sources:
         needed[source.name] = needed[source.name].union(piece.cells_of(source, units))
     return units.area / (piece.size[0] * piece.size[1])
-
-
-def _union(parts: Sequence[Rectangle]) -> Rectangle:
-    whole = Rectangle(0, 0, 0, 0)
-    for part in parts:
-        whole = whole.union(part)
-    return whole
-
-
-def _merged_crop(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
-    joined = crops[0]
-    for crop in crops[1:]:
-        joined = segment.merged_crop(joined, crop)
-    return joined
 
 
 def middle_of(size: tuple[int, int], side: float) -> Rectangle:

@@ -21,10 +21,9 @@ from nearsight.common.inference.runtime import Network, Place
 from nearsight.common.inference.segments import Layout, Segment
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.propagation import Node, RegionGraph
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import EMPTY, Rectangle
 
 _ALIGNMENT_BYTES = 64
-_EMPTY = Rectangle(0, 0, 0, 0)
 
 
 def aligned(size_bytes: int) -> NDArray[np.uint8]:
@@ -154,11 +153,10 @@ class Crop(NamedTuple):
 
 
 class _Propagation(NamedTuple):
-    """How changes of one source propagate to one target.
+    """How changes of one source propagate to one target, while other sources do not change.
 
-    ``tops[r]`` is the first row of the target that changes if the source changes from row r on;
-    ``bottoms[r]`` is the end of the rows that change if the source changes before row r. ``lefts`` and
-    ``rights`` are the same for columns. ``graph`` is the geometry from source to target.
+    ``tops`` and ``bottoms`` are ``first`` and ``stop`` of the rows' `AxisTables`, ``lefts`` and ``rights`` of
+    the columns'. They are looked up for each frame.
     """
 
     source: str
@@ -243,50 +241,39 @@ class LoadedSegment(WholeSegment):
         }
         self.size = self._units_of_map(0), self._units_of_map(1)
         self._output_sizes: dict[tuple[int, tuple[int, ...]], dict[str, int]] = {}
-        self._tables = [self._crop_tables(number) for number in range(len(self.targets))]
+        self._tables = [
+            (*self._crop_tables(number, 0), *self._crop_tables(number, 1))
+            for number in range(len(self.targets))
+        ]
 
     def _units_of_map(self, axis: int) -> int:
         return max(-(-one.layout.size[axis] // self._per_unit[one.name][axis]) for one in self.sources)
 
-    def _crop_tables(self, number: int) -> tuple[list[int], list[int], list[int], list[int]]:
-        """For each row and column of a target: the first and the last unit of a crop that yields it.
+    def _crop_tables(self, number: int, axis: int) -> tuple[list[int], list[int]]:
+        """For each row or column of a target: the first and the last unit of a crop that yields it.
 
         If an output depends on padding only, nearby units are chosen, with room for the windows of all nodes.
         """
         target = self.targets[number]
-        height, width = target.layout.size
-        per = self._per_unit[target.name]
-        tops = [min(row // per[0], self.size[0] - 1) for row in range(height + 1)]
-        lefts = [min(at // per[1], self.size[1] - 1) for at in range(width + 1)]
-        bottoms, rights = [0] * (height + 1), [0] * (width + 1)
-        for propagation in self._propagations:
-            if propagation.target == number:
-                rows, columns = self._per_unit[propagation.source]
-                for row in range(height):
-                    above = propagation.graph.needed(Rectangle(row, 0, height, width))
-                    below = propagation.graph.needed(Rectangle(0, 0, row + 1, width))
-                    tops[row] = min(tops[row], above.top // rows)
-                    bottoms[row + 1] = max(bottoms[row + 1], -(-below.bottom // rows))
-                for at in range(width):
-                    before = propagation.graph.needed(Rectangle(0, at, height, width))
-                    behind = propagation.graph.needed(Rectangle(0, 0, height, at + 1))
-                    lefts[at] = min(lefts[at], before.left // columns)
-                    rights[at + 1] = max(rights[at + 1], -(-behind.right // columns))
-        self._enlarge_crops(0, tops, bottoms)
-        self._enlarge_crops(1, lefts, rights)
-        return tops, lefts, bottoms, rights
-
-    def _enlarge_crops(self, axis: int, starts: list[int], stops: list[int]) -> None:
-        """Enlarge crops that are smaller than the window of a node."""
-        for place in range(len(starts) - 1):
-            start = starts[place]
-            stop = max(stops[place + 1], start + 1)
+        cells, per = target.layout.size[axis], self._per_unit[target.name][axis]
+        starts = [min(cell // per, self.size[axis] - 1) for cell in range(cells + 1)]
+        stops = [0] * (cells + 1)
+        for one in self._propagations:
+            if one.target == number:
+                tables = one.graph.columns if axis else one.graph.rows
+                per_source = self._per_unit[one.source][axis]
+                for cell in range(cells):
+                    starts[cell] = min(starts[cell], tables.low[cell] // per_source)
+                    stops[cell + 1] = max(stops[cell + 1], -(-tables.high[cell + 1] // per_source))
+        for cell in range(cells):  # enlarge crops that are smaller than the window of a node
+            start, stop = starts[cell], max(stops[cell + 1], starts[cell] + 1)
             while min(self._sizes(axis, start, stop).values()) <= 0 and stop - start < self.size[axis]:
                 start, stop = (start, stop + 1) if stop < self.size[axis] else (start - 1, stop)
-            starts[place], stops[place + 1] = start, stop
+            starts[cell], stops[cell + 1] = start, stop
         # A crop from the first to the last wanted cell is then large enough, too.
         starts[::-1] = accumulate(reversed(starts), min)
         stops[:] = accumulate(stops, max)
+        return starts, stops
 
     def changed(
         self, changed: Mapping[str, Sequence[Rectangle]], offset: tuple[int, int]
@@ -318,11 +305,11 @@ class LoadedSegment(WholeSegment):
 
     def crop(self, target: int, wanted: Rectangle) -> Crop:
         """The crop that yields these cells of a target."""
-        tops, lefts, bottoms, rights = self._tables[target]
+        tops, bottoms, lefts, rights = self._tables[target]
         units = Rectangle(tops[wanted.top], lefts[wanted.left], bottoms[wanted.bottom], rights[wanted.right])
         if len(self.targets) == 1:
             return Crop(units, (wanted,))
-        return Crop(units, tuple(wanted if one == target else _EMPTY for one in range(len(self.targets))))
+        return Crop(units, tuple(wanted if one == target else EMPTY for one in range(len(self.targets))))
 
     def merged_crop(self, one: Crop, other: Crop) -> Crop:
         """The smallest crop that yields the wanted cells of both."""
@@ -390,7 +377,7 @@ class LoadedSegment(WholeSegment):
 def _propagation(
     nodes: Sequence[Node], source: CachedMap, number: int, target: CachedMap
 ) -> _Propagation | None:
-    """Propagation from one source to one target while other sources do not change; None if there is none."""
+    """Propagation from one source to one target; None if there is none."""
     reached, path = {source.name}, list[Node]()
     for node in nodes:
         inputs = tuple(name for name in node.inputs if name in reached)
@@ -400,26 +387,5 @@ def _propagation(
     if target.name not in reached:
         return None
     graph = RegionGraph(path, source.name, target.name, source.layout.size)
-    height, width = source.layout.size
-    tops, lefts, bottoms, rights = (
-        [0] * (height + 1),
-        [0] * (width + 1),
-        [0] * (height + 1),
-        [0] * (width + 1),
-    )
-    end_row, end_column = target.layout.size
-    for row in range(height + 1):
-        tops[row] = _first(graph.changed((Rectangle(row, 0, height, width),)), 0, end_row)
-        bottoms[row] = _stop(graph.changed((Rectangle(0, 0, row, width),)), 2)
-    for column in range(width + 1):
-        lefts[column] = _first(graph.changed((Rectangle(0, column, height, width),)), 1, end_column)
-        rights[column] = _stop(graph.changed((Rectangle(0, 0, height, column),)), 3)
-    return _Propagation(source.name, number, tops, lefts, bottoms, rights, graph)
-
-
-def _first(found: Sequence[Rectangle], side: int, end: int) -> int:
-    return min((one[side] for one in found), default=end)
-
-
-def _stop(found: Sequence[Rectangle], side: int) -> int:
-    return max((one[side] for one in found), default=0)
+    rows, columns = graph.rows, graph.columns
+    return _Propagation(source.name, number, rows.first, columns.first, rows.stop, columns.stop, graph)

@@ -43,6 +43,8 @@ from nearsight.common.inference.segments import TAIL, Segments
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle, without_contained
 
+_MOST_CROPS = 4
+"""Maximum number of crops per segment and frame."""
 UNMOVED = (0, 0)
 """Offset between frames of a camera at rest."""
 _MOST_CHANGED = 0.9
@@ -64,20 +66,16 @@ class SegmentReport(NamedTuple):
         Name of the segment's last output map.
     done : str
         "kept", "regions" or "whole".
-    regions : int
-        Number of crops.
     share : float
         Share of the segment's area that was executed.
-    whole_ms, saved_ms : float
-        Time of a whole execution, and time saved, according to the measured costs.
+    whole_ms : float
+        Measured time of a whole execution.
     """
 
     name: str
     done: str
-    regions: int
     share: float
     whole_ms: float
-    saved_ms: float
 
 
 class _Action(NamedTuple):
@@ -103,10 +101,8 @@ class SegmentedNetwork:
         Folder of the segments' files.
     name : str
     segments : Segments
-    regions : int
-        Maximum number of crops per segment and frame.
     costs : Costs, optional
-        Measured costs. Without them segments always run whole.
+        Measured costs. By default all segments run whole.
 
     Attributes
     ----------
@@ -126,7 +122,6 @@ class SegmentedNetwork:
         folder: Path,
         name: str,
         segments: Segments,
-        regions: int = 4,
         costs: Costs | None = None,
     ) -> None:
         def load(file: str, *, pooled: bool = True) -> Network:
@@ -134,7 +129,7 @@ class SegmentedNetwork:
 
         maps, scratch = {one: CachedMap(one, layout) for one, layout in segments.layouts.items()}, Scratch()
         self.source = maps[segments.source]
-        self.costs, self.tolerance = costs, 0.0
+        self.costs, self.tolerance = costs or Costs.unknown(len(segments.segments)), 0.0
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
         self.rests = [WholeSegment(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
@@ -143,7 +138,6 @@ class SegmentedNetwork:
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
         self._uncut = load(SAVED_GRAPH) if short and costs is not None else None
         self._tail_sources = [maps[one] for one in segments.tail_sources]
-        self._regions = regions
         self._read_later = _maps_read_later(segments)
         self.reset()
 
@@ -196,15 +190,15 @@ class SegmentedNetwork:
 
     @property
     def whole_ms(self) -> float:
-        """Measured time of a whole execution; 0 without costs."""
-        return self.costs.rests_ms[0] + self.costs.tail_ms if self.costs else 0.0
+        """Measured time of a whole execution; 0 if it is unknown."""
+        return self.costs.rests_ms[0] + self.costs.tail_ms
 
     @property
     def stride(self) -> tuple[int, int]:
         """Stride of offsets [pixels] at which segments with at least half of the time can be reused."""
         stride = (1, 1)
-        for segment, rest_ms in zip(self.loaded, self.costs.rests_ms if self.costs else (), strict=False):
-            if self.costs is not None and rest_ms < self.costs.rests_ms[0] / 2:
+        for segment, rest_ms in zip(self.loaded, self.costs.rests_ms, strict=False):
+            if rest_ms < self.costs.rests_ms[0] / 2:
                 break
             stride = math.lcm(stride[0], segment.unit[0]), math.lcm(stride[1], segment.unit[1])
         return stride
@@ -226,7 +220,7 @@ class SegmentedNetwork:
 
     def _sum_ms(self, actions: Sequence[_Action]) -> float:
         """Expected time of a plan, including the segments after it and the tail."""
-        behind_ms = self.costs.rests_ms[len(actions)] + self.costs.tail_ms if self.costs else 0.0
+        behind_ms = self.costs.rests_ms[len(actions)] + self.costs.tail_ms
         return sum(one.expected_ms for one in actions) + behind_ms
 
     def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Action]:
@@ -238,8 +232,6 @@ class SegmentedNetwork:
 
     def plan(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Action]:
         """Actions for the first segments; the others run as one. Empty if reuse does not pay."""
-        if self.costs is None:
-            return []
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed)}
         actions, spent_ms, handling_ms = list[_Action](), 0.0, max(0.0, self._handling_ms)
         best_ms, best = MARGIN * self.costs.rests_ms[0], 0
@@ -276,7 +268,7 @@ class SegmentedNetwork:
         for number, target in enumerate(segment.targets):
             changed = found[target.name] = without_contained([one for to, one in reached if to == number])
             crops += [segment.crop(number, one) for one in changed]
-        crops = merged(crops, segment, cost, self._regions)
+        crops = merged(crops, segment, cost, _MOST_CROPS)
         expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
         if expected_ms >= MARGIN * cost.whole_ms:
             return _Action(None, cost.whole_ms)
@@ -315,14 +307,13 @@ class SegmentedNetwork:
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed or ())}
         for number, segment in enumerate(self.loaded[:count]):
             action = self._last_actions[number]
-            if number < adapted and self.costs is not None:
+            if number < adapted:
                 action = self._choose_action(segment, self.costs.segments[number], found, offset)
                 self._last_actions[number] = action
             if action.crops is None:
                 began_s = time.thread_time()
                 segment.run_whole()
-                if self.costs is not None:
-                    self._note_whole(began_s, self.costs.segments[number].whole_ms)
+                self._note_whole(began_s, self.costs.segments[number].whole_ms)
                 if self._compares(number):
                     for target in segment.targets:
                         if changed is None or not target.variance:
@@ -364,8 +355,7 @@ class SegmentedNetwork:
                 self.rests[start].run_whole()
             self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
         self._valid_segments, self._answer_kept = start, False
-        if self.costs is not None:
-            self._note_whole(began_s, self.costs.rests_ms[start] + self.costs.tail_ms)
+        self._note_whole(began_s, self.costs.rests_ms[start] + self.costs.tail_ms)
         for tensor in self._answer.values():
             tensor.setflags(write=False)
 
@@ -376,9 +366,7 @@ class SegmentedNetwork:
 
     def _compares(self, number: int) -> bool:
         """Whether a segment's recomputed cells are compared with the cached ones."""
-        if not self.tolerance or self.costs is None:
-            return False
-        return self.costs.rests_ms[number + 1] + self.costs.tail_ms >= _COMPARED_MS
+        return bool(self.tolerance) and self.costs.rests_ms[number + 1] + self.costs.tail_ms >= _COMPARED_MS
 
     def _inside(self, changed: Sequence[Rectangle]) -> list[Rectangle]:
         """The parts of these rectangles that lie inside the frame."""
@@ -407,22 +395,14 @@ class SegmentedNetwork:
     def explain(self) -> tuple[SegmentReport, ...]:
         """As `PartialNetwork.explain`. The last report describes the tail."""
         reports = []
-        for segment, action, cost in zip(
-            self.loaded, self._last_actions, self.costs.segments if self.costs else (), strict=False
-        ):
+        for segment, action, cost in zip(self.loaded, self._last_actions, self.costs.segments, strict=False):
             units = segment.size[0] * segment.size[1]
             areas = [units] if action.crops is None else [one.units.area for one in action.crops]
             done = "whole" if action.crops is None else "regions" if action.crops else "kept"
-            share, saved_ms = sum(areas) / units, max(0.0, cost.whole_ms - action.expected_ms)
-            reports.append(
-                SegmentReport(
-                    segment.targets[-1].name, done, len(action.crops or ()), share, cost.whole_ms, saved_ms
-                )
-            )
-        if self._tail is not None and self.costs is not None and reports:
-            kept, tail_ms = self._answer_kept, self.costs.tail_ms
-            done, saved_ms = ("kept", tail_ms) if kept else ("whole", 0.0)
-            reports.append(SegmentReport("tail", done, 0, float(not kept), tail_ms, saved_ms))
+            reports.append(SegmentReport(segment.targets[-1].name, done, sum(areas) / units, cost.whole_ms))
+        if self._tail is not None and reports:
+            done = "kept" if self._answer_kept else "whole"
+            reports.append(SegmentReport("tail", done, float(not self._answer_kept), self.costs.tail_ms))
         return tuple(reports)
 
     def close(self) -> None:

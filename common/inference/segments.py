@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -20,8 +20,7 @@ REUSED = ("float32", "uint8", "int8")
 """Element types of maps that can be reused."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Shape and memory layout of a cached map.
 
     Attributes
@@ -112,45 +111,29 @@ class Segments:
     tail_bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Encode for `from_json`."""
-        return {
-            "source": self.source,
-            "layouts": {
-                name: [one.shape, one.rows_axis, one.block, [str(pitch) for pitch in one.pitch], one.dtype]
-                for name, one in self.layouts.items()
-            },
-            "segments": [
-                [*one[:3], [[astuple(node.operator), *node[1:]] for node in one.nodes]]
-                for one in self.segments
-            ],
-            "rests": self.rests,
-            "tail_sources": self.tail_sources,
-            "outputs": self.outputs,
-            "tail_bytes": self.tail_bytes,
-        }
+        """Encode for `from_json`. JSON stores the named tuples as lists."""
+        layouts = {name: (*one[:3], [*map(str, one.pitch)], one.dtype) for name, one in self.layouts.items()}
+        return {**vars(self), "layouts": layouts}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Segments:
         """Decode from `to_json`."""
+        given = {name: _with_tuples(one) for name, one in values.items()}
         layouts = {
-            name: Layout(tuple(shape), axis, block, (Fraction(pitch[0]), Fraction(pitch[1])), dtype)
-            for name, (shape, axis, block, pitch, dtype) in values["layouts"].items()
+            name: Layout(tuple(shape), axis, block, (Fraction(rows), Fraction(columns)), dtype)
+            for name, (shape, axis, block, (rows, columns), dtype) in values["layouts"].items()
         }
-        segments, rests = (
-            tuple(
-                Segment(file, tuple(sources), tuple(targets), tuple(map(_node, nodes)))
-                for file, sources, targets, nodes in values[kind]
-            )
-            for kind in ("segments", "rests")
-        )
-        tail_sources, outputs = (tuple(values[name]) for name in ("tail_sources", "outputs"))
-        return cls(values["source"], layouts, segments, rests, tail_sources, outputs, values["tail_bytes"])
+        segments, rests = (tuple(_segment(*one) for one in given[kind]) for kind in ("segments", "rests"))
+        return cls(**given | {"layouts": layouts, "segments": segments, "rests": rests})
 
 
-def _node(values: Sequence[Any]) -> Node:
-    operator, inputs, output = values
-    fields: list[Any] = [tuple(one) if isinstance(one, list) else one for one in operator]
-    return Node(Window(*fields), tuple(inputs), output)
+def _segment(file: str, sources: tuple[str, ...], targets: tuple[str, ...], nodes: Sequence[Any]) -> Segment:
+    return Segment(file, sources, targets, tuple(Node(Window(*window), *ends) for window, *ends in nodes))
+
+
+def _with_tuples(value: Any) -> Any:
+    """Convert lists, also inside of lists, to tuples."""
+    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 class Cut(NamedTuple):

@@ -25,6 +25,8 @@ _LARGE_DIAMOND = np.array([(-2, 0), (-1, -1), (-1, 1), (0, -2), (0, 2), (1, -1),
 _SMALL_DIAMOND = np.array([(-1, 0), (0, -1), (0, 1), (1, 0)])
 _SQUARE = np.array([(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)])
 _LARGE_STEPS = 3
+_BINS = 16
+"""Number of bins of a histogram per colour."""
 
 
 class Candidates:
@@ -225,8 +227,8 @@ class HistogramMatcher:
     DeepMon's matcher: a block is matched if its colours are distributed as in the reference at this place.
 
     The distance of two blocks is the chi-square distance of their histograms, one per colour:
-    `sum((a - b)^2 / (a + b)) / (2 n)` over all bins of n values, in [0, 1]. DeepCache states neither the bins
-    nor the limit; the defaults here are our choice.
+    `sum((a - b)^2 / (a + b)) / (2 n)` over all bins of n values, in [0, 1]. DeepCache states neither the
+    number of bins nor the limit; they are our choice.
 
     Parameters
     ----------
@@ -234,16 +236,11 @@ class HistogramMatcher:
         Side of a block.
     limit
         Blocks with a smaller distance are matched.
-    bins
-        Number of bins per colour, a divisor of 256.
     """
 
-    def __init__(self, block_px: int = 10, limit: float = 0.05, bins: int = 16) -> None:
-        if bins < 1 or 256 % bins:
-            raise InvalidArgument(f"the number of bins must divide 256, got {bins}")
+    def __init__(self, block_px: int = 10, limit: float = 0.05) -> None:
         self._block_px = block_px
         self._limit = limit
-        self._bins = bins
         self._blocks: Blocks | None = None
         self._places = np.empty(0, np.int64)
 
@@ -263,12 +260,12 @@ class HistogramMatcher:
         rows = np.arange(blocks.height) // self._block_px
         columns = np.arange(blocks.width) // self._block_px
         block = rows[:, None] * blocks.columns + columns
-        return self._bins * (3 * block[..., None] + np.arange(3))
+        return _BINS * (3 * block[..., None] + np.arange(3))
 
     def _histograms(self, frame: Frame, blocks: Blocks) -> NDArray[np.int64]:
         """(R C, 3 bins): number of values of each block in each bin."""
-        bins = self._places + frame // (256 // self._bins)
-        counts = np.bincount(bins.ravel(), minlength=blocks.rows * blocks.columns * 3 * self._bins)
+        bins = self._places + frame // (256 // _BINS)
+        counts = np.bincount(bins.ravel(), minlength=blocks.rows * blocks.columns * 3 * _BINS)
         return counts.reshape(blocks.rows * blocks.columns, -1)
 
 

@@ -1,17 +1,14 @@
 """Reference that a frame is matched against: the pixels from which the cached maps were computed.
 
-If a block is matched against the last frame repeatedly, its pixels may drift far from those of its cached
-values: each difference is below the threshold, but their sum is not. `Composite` therefore stores the pixels
-of the cached values, and differences are always measured to them. The network's input is also the composite.
-So all maps belong exactly to one picture, and each block of this picture is within the threshold of the
-frame.
-
-`LastFrame` is the method of the paper (DeepCache, sections 3 and 4).
+If a block is matched against the last frame repeatedly, as in the paper (DeepCache, sections 3 and 4), its
+pixels may drift far from those of its cached values: each difference is below the threshold, but their sum is
+not. `Composite` therefore stores the pixels of the cached values, and differences are always measured to
+them. The network's input is also the composite. So all maps belong exactly to one picture, and each block of
+this picture is within the threshold of the frame.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,29 +18,33 @@ from nearsight.common.video.matching import Frame, Offset, overlap
 from nearsight.common.video.regions import Rectangle
 
 
-class Reference(ABC):
-    """The picture that the next frame is matched against.
+class Composite:
+    """The picture that the next frame is matched against; see the module.
 
     Returned arrays belong to this object. They may be read until the next call.
+
+    Attributes
+    ----------
+    pixels : ndarray, (H, W, 3), or None
+        None before the first frame.
     """
 
     def __init__(self) -> None:
-        self._pixels: Frame | None = None
-
-    @property
-    def pixels(self) -> Frame | None:
-        """(H, W, 3); None before the first frame."""
-        return self._pixels
+        self.pixels: Frame | None = None
 
     def restart(self, frame: Frame) -> Frame:
         """Start again with a frame that is computed completely; returns the network's input."""
-        self._pixels = _copy_into(frame, self._pixels)
-        return self._pixels
+        if self.pixels is None or self.pixels.shape != frame.shape:
+            self.pixels = frame.copy()
+        else:  # allocating pages takes longer than the copy
+            np.copyto(self.pixels, frame)
+        return self.pixels
 
-    @abstractmethod
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
         """
         Update the picture for a frame of which `changed` is recomputed, and the rest reused at `offset`.
+
+        Copies the frame inside `changed`, and where the shift leaves no pixels.
 
         Parameters
         ----------
@@ -63,45 +64,17 @@ class Reference(ABC):
         InvalidArgument
             If there is no previous frame, or it has another size.
         """
-
-
-class Composite(Reference):
-    """The pixels from which each cached value was computed; see the module."""
-
-    def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
-        """See `Reference`. Copies the frame inside `changed`, and where the shift leaves no pixels."""
-        pixels = _checked(self._pixels, frame)
+        pixels = self.pixels
+        if pixels is None or pixels.shape != frame.shape:
+            previous = "none" if pixels is None else f"one of {pixels.shape}"
+            raise InvalidArgument(
+                f"a frame of {frame.shape} requires a previous frame of this shape, got {previous}"
+            )
         if offset != (0, 0):
             here, there = overlap(frame.shape, offset)
             shifted = frame.copy()
             shifted[here] = pixels[there]
-            self._pixels = pixels = shifted
+            self.pixels = pixels = shifted
         for top, left, bottom, right in changed:
             pixels[top:bottom, left:right] = frame[top:bottom, left:right]
         return pixels
-
-
-class LastFrame(Reference):
-    """The last frame, no matter which parts of it were reused."""
-
-    def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:  # noqa: ARG002
-        """See `Reference`. The network's input is the frame itself."""
-        _checked(self._pixels, frame)
-        return self.restart(frame)
-
-
-def _copy_into(frame: Frame, into: Frame | None) -> Frame:
-    """Copy into existing memory if the size matches, since allocating pages takes longer than the copy."""
-    if into is None or into.shape != frame.shape:
-        return frame.copy()
-    np.copyto(into, frame)
-    return into
-
-
-def _checked(pixels: Frame | None, frame: Frame) -> Frame:
-    if pixels is None or pixels.shape != frame.shape:
-        previous = "none" if pixels is None else f"one of {pixels.shape}"
-        raise InvalidArgument(
-            f"a frame of {frame.shape} requires a previous frame of this shape, got {previous}"
-        )
-    return pixels

@@ -123,10 +123,6 @@ class Blocks:
             last if last and (last.height, last.width) == (height, width) else Blocks(height, width, block_px)
         )
 
-    def to_pixels(self, row: int, column: int) -> Rectangle:
-        """Pixels of one block."""
-        return self.region(Rectangle(row, column, row + 1, column + 1))
-
     def region(self, blocks: Rectangle) -> Rectangle:
         """Pixels of a rectangle of blocks."""
         return Rectangle(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
@@ -20,18 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.regions import Rectangle, around
 
 Pair = tuple[int, int]
 """Rows, columns."""
 _Cells = NDArray[np.int64]
 _Index = TypeVar("_Index", int, _Cells)
 _ROWS, _COLUMNS = 0, 1
-_EMPTY = Rectangle(0, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Dependency of the cells of an output map on the cells of an input map.
 
     Describes a convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), a transposed
@@ -64,16 +61,6 @@ class Window:
         """Rows and columns of the output, given those of the input."""
         return self.size(_ROWS, shape[0]), self.size(_COLUMNS, shape[1])
 
-    def reusable(self, rectangle: Rectangle) -> Rectangle:
-        """Outputs that depend only on these inputs: table 2 of the paper, corrected.
-
-        With input x, w, kernel k, stride s, padding p:
-        x' = ceil((x + p) / s), w' = floor((x + w + p - k) / s) - x' + 1.
-        """
-        top, bottom = self.filled(_ROWS, rectangle.top, rectangle.bottom)
-        left, right = self.filled(_COLUMNS, rectangle.left, rectangle.right)
-        return Rectangle(top, left, bottom, right)
-
     def size(self, axis: int, cells: int) -> int:
         """Number of outputs along an axis."""
         cells = cells * self.repeats[axis] - self._zeros(axis)
@@ -101,7 +88,11 @@ class Window:
         return first // repeats, (last + max(zeros - self.pads[axis + 2], 0)) // repeats + 1
 
     def filled(self, axis: int, start: int, stop: int) -> Pair:
-        """Outputs [start, stop) whose windows are inside these inputs; may extend beyond the map."""
+        """Outputs [start, stop) whose windows are inside these inputs; may extend beyond the map.
+
+        Table 2 of the paper, corrected: with input x, w, kernel k, stride s, padding p:
+        x' = ceil((x + p) / s), w' = floor((x + w + p - k) / s) - x' + 1.
+        """
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
         first = -(-(start * repeats - self._zeros(axis) + before) // step)
         return first, (stop * repeats + before - self._span(axis)) // step + 1
@@ -146,6 +137,7 @@ class RegionGraph:
         Cells of the source per cell of the target. Differs from ``stride`` only after upsampling.
     shapes : mapping of str to tuple of int
         Rows and columns of each map.
+    rows, columns : AxisTables
 
     Raises
     ------
@@ -155,11 +147,11 @@ class RegionGraph:
 
     def __init__(self, nodes: Sequence[Node], source: str, target: str, size: Pair) -> None:
         path = _path(nodes, source, target)
-        self._rows, self._columns = (_AxisTables(path, source, target, size, axis) for axis in (0, 1))
-        self.stride: Pair = self._rows.stride, self._columns.stride
-        self.reduction = self._rows.reduction, self._columns.reduction
-        sizes = self._rows.sizes
-        self.shapes: Mapping[str, Pair] = {name: (sizes[name], self._columns.sizes[name]) for name in sizes}
+        self.rows, self.columns = (AxisTables(path, source, target, size, axis) for axis in (0, 1))
+        self.stride: Pair = self.rows.stride, self.columns.stride
+        self.reduction = self.rows.reduction, self.columns.reduction
+        sizes = self.rows.sizes
+        self.shapes: Mapping[str, Pair] = {name: (sizes[name], self.columns.sizes[name]) for name in sizes}
         self._source = Rectangle(0, 0, *size)
         self._target = Rectangle(0, 0, *self.shapes[target])
 
@@ -178,35 +170,21 @@ class RegionGraph:
         InvalidArgument
             If the offset is not a multiple of the stride.
         """
-        found = []
-        for rectangle in rectangles:
-            top, left, bottom, right = rectangle.intersection(self._source)
-            if top < bottom and left < right:
-                rows, columns = self._rows.touched(top, bottom), self._columns.touched(left, right)
-                found.append(Rectangle(rows[0], columns[0], rows[1], columns[1]))
+        rows, columns = self.rows, self.columns
+        found = [
+            Rectangle(rows.first[top], columns.first[left], rows.stop[bottom], columns.stop[right])
+            for top, left, bottom, right in (one.intersection(self._source) for one in rectangles)
+            if top < bottom and left < right
+        ]
         found += self._border(offset) if offset != (0, 0) else ()
         return tuple(dict.fromkeys(one for one in found if one.area))
 
-    def needed(self, wanted: Rectangle) -> Rectangle:
-        """Cells of the source that these cells of the target depend on, clipped to the map."""
-        top, left, bottom, right = wanted.intersection(self._target)
+    def _border(self, offset: Pair) -> list[Rectangle]:
+        top, bottom = self.rows.unpadded(offset[0])
+        left, right = self.columns.unpadded(offset[1])
         if top >= bottom or left >= right:
-            return _EMPTY
-        rows, columns = self._rows.read(top, bottom), self._columns.read(left, right)
-        return Rectangle(rows[0], columns[0], rows[1], columns[1])
-
-    def _border(self, offset: Pair) -> tuple[Rectangle, ...]:
-        top, bottom = self._rows.unpadded(offset[0])
-        left, right = self._columns.unpadded(offset[1])
-        if top >= bottom or left >= right:
-            return (self._target,)
-        whole = self._target
-        return (
-            whole._replace(bottom=top),
-            Rectangle(top, 0, bottom, left),
-            Rectangle(top, right, bottom, whole.right),
-            whole._replace(top=bottom),
-        )
+            return [self._target]
+        return around(self._target, Rectangle(top, left, bottom, right))
 
 
 class _Line(NamedTuple):
@@ -222,8 +200,23 @@ class _Line(NamedTuple):
     pitch: Fraction
 
 
-class _AxisTables:
-    """Precomputed dependencies along one axis between two maps."""
+class AxisTables:
+    """Dependencies along one axis between two maps, by the position between cells: 0 is before the first one.
+
+    Attributes
+    ----------
+    first, stop : list of int
+        If the source changes from cell ``i`` on, the target changes from ``first[i]`` on. If the source
+        changes before cell ``i``, the target changes before ``stop[i]``.
+    low, high : list of int
+        The cells of the target from ``i`` on read the source from ``low[i]`` on. The cells before ``i`` read
+        the source before ``high[i]``. Clipped to the map.
+    sizes : mapping of str to int
+        Number of cells of each map.
+    stride : int
+    reduction : Fraction
+        See `RegionGraph`.
+    """
 
     def __init__(self, path: Sequence[Node], source: str, target: str, size: Pair, axis: int) -> None:
         cells = np.arange(size[axis] + 1)
@@ -234,17 +227,10 @@ class _AxisTables:
         self.sizes = {name: line.size for name, line in lines.items()}
         self.stride = math.lcm(*(line.pitch.numerator for line in lines.values()))
         self.reduction = last.pitch
-        self._first, self._stop = last.first.tolist(), last.stop.tolist()
+        # If nothing of the source changes, nothing of the target does, even beside padding.
+        self.first, self.stop = [*last.first[:-1].tolist(), last.size], [0, *last.stop[1:].tolist()]
+        self.low, self.high = _read_ranges(path, source, target, self.sizes, axis)
         self._inner = last.inner
-        self._low, self._high = _read_ranges(path, source, target, self.sizes, axis)
-
-    def touched(self, start: int, stop: int) -> Pair:
-        """Cells of the target that change if these cells of the source change."""
-        return self._first[start], self._stop[stop]
-
-    def read(self, start: int, stop: int) -> Pair:
-        """Cells of the source that these cells of the target depend on."""
-        return self._low[start], self._high[stop]
 
     def unpadded(self, offset: int) -> Pair:
         """Cells of the target that do not depend on padding, neither here nor at the offset."""

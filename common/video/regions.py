@@ -7,7 +7,8 @@ integers, one bit per cell, so that one Python operation unites, intersects or c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import add
+from functools import reduce
+from operator import add, or_
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,9 @@ class Rectangle(NamedTuple):
         )
 
 
+EMPTY = Rectangle(0, 0, 0, 0)
+
+
 def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
     """Merge the true cells into rectangles: repeatedly the largest one of the remaining cells.
 
@@ -132,7 +136,8 @@ def without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
     if len(regions) < 2:
         return list(regions)
     found: list[Rectangle] = []
-    for region in sorted(set(regions), key=_negative_area):
+    largest_first = sorted(set(regions), key=lambda one: (one.top - one.bottom) * (one.right - one.left))
+    for region in largest_first:
         top, left, bottom, right = region
         for up, before, down, behind in found:
             if up <= top and before <= left and bottom <= down and right <= behind:
@@ -140,6 +145,16 @@ def without_contained(regions: Sequence[Rectangle]) -> list[Rectangle]:
         else:
             found.append(region)
     return found
+
+
+def around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
+    """Parts of `box` outside `hole`: whole rows above and below it, and the areas left and right of it."""
+    return [
+        box._replace(bottom=hole.top),
+        Rectangle(hole.top, box.left, hole.bottom, hole.left),
+        Rectangle(hole.top, hole.right, hole.bottom, box.right),
+        box._replace(top=hole.bottom),
+    ]
 
 
 class _Grid:
@@ -155,8 +170,8 @@ class _Grid:
         lines = [bits & span for bits in self._rows[box.top : box.bottom]]
         held = [row for row, bits in enumerate(lines, box.top) if bits]
         if not held:
-            return Rectangle(0, 0, 0, 0)
-        seen = _bitwise_or(lines)
+            return EMPTY
+        seen = reduce(or_, lines)
         return Rectangle(held[0], (seen & -seen).bit_length() - 1, held[-1] + 1, seen.bit_length())
 
     def parts(self, box: Rectangle, most: int) -> list[Rectangle]:
@@ -177,7 +192,7 @@ class _Grid:
         # Searching for the hole takes longest, and finds little after a good split.
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
             hole = _largest([bits ^ _bits(left, right) for bits in across])
-            parts = _around(box, hole.moved(top, 0))
+            parts = around(box, hole.moved(top, 0))
             choices.append([held for part in parts if part.area and (held := self.bounding_box(part)).area])
         return min(
             (parts for parts in choices if len(parts) <= most),
@@ -194,16 +209,9 @@ def _bits(start: int, stop: int) -> int:
     return (1 << stop) - (1 << start)
 
 
-def _bitwise_or(lines: Sequence[int]) -> int:
-    seen = 0
-    for bits in lines:
-        seen |= bits
-    return seen
-
-
 def _largest(lines: Sequence[int]) -> Rectangle:
     """Largest rectangle of true cells; the topmost if there are several."""
-    best, area = Rectangle(0, 0, 0, 0), 0
+    best, area = EMPTY, 0
     for top, bits in enumerate(lines):
         for bottom in range(top + 1, len(lines) + 1):
             bits &= lines[bottom - 1]  # noqa: PLW2901  shrinks with every line
@@ -239,17 +247,3 @@ def _areas(lines: Sequence[int]) -> list[int]:
             area = count * width
         areas.append(area)
     return areas
-
-
-def _around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
-    """Parts of `box` outside `hole`: whole rows above and below it, and the areas left and right of it."""
-    return [
-        box._replace(bottom=hole.top),
-        Rectangle(hole.top, box.left, hole.bottom, hole.left),
-        Rectangle(hole.top, hole.right, hole.bottom, box.right),
-        box._replace(top=hole.bottom),
-    ]
-
-
-def _negative_area(one: Rectangle) -> int:
-    return -(one.bottom - one.top) * (one.right - one.left)

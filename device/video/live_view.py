@@ -90,18 +90,21 @@ class StreamSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Frame:
+class Frame:
     """A frame, reduced in size for comparisons and tracking."""
 
     number: int
     at_s: float
+    """Arrival time."""
     image: GrayImage
     glance: Glance
 
-    def shows_scene_of(self, other: _Frame) -> bool:
+    def shows_scene_of(self, other: Frame) -> bool:
+        """Whether both frames show the same scene."""
         return self.same_size(other) and self.glance.correlation(other.glance) >= SAME_SCENE
 
-    def same_size(self, other: _Frame) -> bool:
+    def same_size(self, other: Frame) -> bool:
+        """Whether the application's images have the same size."""
         return self.image.source_size == other.image.source_size
 
     @property
@@ -110,22 +113,21 @@ class _Frame:
         return np.array([across, down], np.float32)
 
     def shrunk(self, corners: Corners) -> Outline:
+        """Convert corners in the application's image to this reduced frame."""
         return np.asarray(np.array(corners, np.float32) / self._scale, np.float32)
 
     def in_source(self, outline: Outline) -> Corners:
+        """Convert an outline in this reduced frame to the application's image."""
         first, second, third, fourth = ((float(x), float(y)) for x, y in outline * self._scale)
         return first, second, third, fourth
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CurrentAnswer:
-    """The current answer."""
+    """The current answer, and the frame that was sent."""
 
     recognition: Recognition
-    number: int
-    """Number of the frame that was sent."""
-    at_s: float
-    """Arrival time of this frame."""
+    frame: Frame
 
 
 class LiveView:
@@ -140,10 +142,9 @@ class LiveView:
     def __init__(self, settings: StreamSettings) -> None:
         self._settings = settings
         self._blur = BlurGate()
-        self._in_flight: dict[int, _Frame] = {}
-        self._last_asked: _Frame | None = None
-        self._now: _Frame | None = None
-        self._basis: _Frame | None = None  # frame to which the current answer was given
+        self._in_flight: dict[int, Frame] = {}
+        self._last_asked: Frame | None = None
+        self._now: Frame | None = None
         self._tracker: OutlineTracker | None = None
         self._lost = False
         self._unknown = self._failures = 0
@@ -159,25 +160,28 @@ class LiveView:
 
     def frame(self, number: int, image: GrayImage, now_s: float) -> Done:
         """Process a new frame; numbers increase. After `Done.ASKED` the driver sends the request."""
-        now = _Frame(number, now_s, image, glance_at(image.pixels))
+        now = Frame(number, now_s, image, glance_at(image.pixels))
         if self._now is not None and not now.same_size(self._now):
             self._drop()
         before, self._now, last = self._now, now, self._last_asked
         self._follow(now)
         blurred = self._blur.blurred(now.glance, now_s) or self._turning(before, now)
-        if self._has_valid_answer() and last is not None and now_s - last.at_s < self._settings.refresh_s:
+        valid = self.current is not None and not self._lost
+        if valid and last is not None and now_s - last.at_s < self._settings.refresh_s:
             return Done.TRACKED
         if last is not None and _same_answer_expected(now, last):
             return Done.UNCHANGED
         if blurred:
             return Done.BLURRED
-        if len(self._in_flight) >= self._credits():
+        # While the scene is unknown, requests take long, and two would delay each other.
+        unknown = self.current is not None and not self.current.recognition.known
+        if len(self._in_flight) >= (1 if unknown else self._settings.credits):
             return Done.SUPERSEDED
         if now_s < self._resume_s:
             return Done.PAUSED
         self._in_flight[number] = self._last_asked = now
         self._lost = False
-        self.one_look = not self._stays_unknown(now_s)
+        self.one_look = not unknown or now_s - self._second_look_s < _SECOND_LOOK_S
         if not self.one_look:
             self._second_look_s = now_s
         return Done.ASKED
@@ -186,7 +190,7 @@ class LiveView:
         """Process the answer to a frame's request. Ignored if the current answer belongs to a newer frame."""
         asked, now = self._in_flight.pop(number), self._now
         self._failures, self._resume_s, self.error = 0, -math.inf, None
-        newer = self.current is not None and self.current.number > number
+        newer = self.current is not None and self.current.frame.number > number
         if now is None or newer or not asked.same_size(now):
             return
         tracker = self._tracker_from(asked, now, recognition)
@@ -202,7 +206,7 @@ class LiveView:
         elif held is None or held.object_id != recognition.object_id:
             self._tracker = None
         self._lost = self._tracker is None and recognition.corners is not None
-        self.current, self._basis = CurrentAnswer(recognition, number, asked.at_s), asked
+        self.current = CurrentAnswer(recognition, asked)
 
     def failed(self, number: int, error: NearsightError, now_s: float) -> None:
         """Process the failure of a frame's request."""
@@ -213,14 +217,14 @@ class LiveView:
         self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
         self._resume_s, self.error = now_s + pause_s, error
 
-    def _tracker_from(self, asked: _Frame, now: _Frame, recognition: Recognition) -> OutlineTracker | None:
+    def _tracker_from(self, asked: Frame, now: Frame, recognition: Recognition) -> OutlineTracker | None:
         """Track an answer's outline from the frame that was sent to the newest one; None if it is lost."""
         if recognition.corners is None:
             return None
         tracker = OutlineTracker(asked.image.pixels, asked.shrunk(recognition.corners))
         return tracker if tracker.follow(now.image.pixels) is not None else None
 
-    def _follow(self, now: _Frame) -> None:
+    def _follow(self, now: Frame) -> None:
         """Move the outline to this frame, and drop the current answer if it is no longer valid."""
         self.outline = None
         if self._tracker is not None:
@@ -229,25 +233,10 @@ class LiveView:
                 self.outline = now.in_source(outline)
                 return
             self._tracker, self._lost = None, True
-        if self._basis is not None and not now.shows_scene_of(self._basis):
-            self.current = self._basis = None
+        if self.current is not None and not now.shows_scene_of(self.current.frame):
+            self.current = None
 
-    def _has_valid_answer(self) -> bool:
-        return self.current is not None and not self._lost
-
-    def _credits(self) -> int:
-        """Maximum requests in flight: 1 while the scene is unknown, since two would delay each other."""
-        return 1 if self._is_unknown() else self._settings.credits
-
-    def _stays_unknown(self, now_s: float) -> bool:
-        """Whether the scene is unknown, and the last second attempt was long ago."""
-        return self._is_unknown() and now_s - self._second_look_s >= _SECOND_LOOK_S
-
-    def _is_unknown(self) -> bool:
-        """Whether the current answer says that the scene is unknown."""
-        return self.current is not None and not self.current.recognition.known
-
-    def _turning(self, before: _Frame | None, now: _Frame) -> bool:
+    def _turning(self, before: Frame | None, now: Frame) -> bool:
         """Whether the camera turns fast, and a frame was sent recently."""
         last = self._last_asked
         recent = last is not None and now.at_s - last.at_s < _LONGEST_TURN_S
@@ -255,9 +244,9 @@ class LiveView:
 
     def _drop(self) -> None:
         """Drop stored frames when the frame size changes, since new frames cannot be compared with them."""
-        self.current = self._basis = self._tracker = self._last_asked = None
+        self.current = self._tracker = self._last_asked = None
 
 
-def _same_answer_expected(now: _Frame, last: _Frame) -> bool:
+def _same_answer_expected(now: Frame, last: Frame) -> bool:
     """Whether a request would get the same answer as the last one."""
     return now.at_s - last.at_s < _RECHECK_S and now.glance.correlation(last.glance) >= SAME_PICTURE

@@ -26,7 +26,7 @@ from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.tensors import Tensor
-from nearsight.common.video.composite import Composite, LastFrame, Reference
+from nearsight.common.video.composite import Composite
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset, ShiftMatcher
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
@@ -211,7 +211,7 @@ class VideoSession:
         self._matcher = matcher or self._shifts
         # If motion is searched, differences at offset 0 say nothing about blocks that moved.
         self._glances = matcher is None and not self._shifts.searches
-        self._reference: Reference = Composite() if settings.composite else LastFrame()
+        self._reference = Composite()
         self._guard = DriftGuard(settings.most_deviation)
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
@@ -385,7 +385,10 @@ class VideoSession:
         offset, changed = found.match.offset, found.changed
         if not found.kept.any() or (found.differs and not self.network.would_reuse(changed, offset)):
             return None
-        given = self._reference.update(photo, offset, changed)
+        if self.settings.composite:
+            given = self._reference.update(photo, offset, changed)
+        else:
+            given = self._reference.restart(photo)
         if not found.differs and (answer := self.network.unchanged()):
             return answer
         return self.network.run(self._tensor(given), changed, offset)

@@ -235,7 +235,7 @@ class LiveStream:
         view, current = self._view, self._view.current
         if current is None or done is Done.INVALID:
             return StreamAnswer(number, now_s, done, error=error)
-        age_s = now_s - current.at_s
+        age_s = now_s - current.frame.at_s
         return StreamAnswer(
-            number, now_s, done, current.recognition, view.outline, current.number, age_s, error
+            number, now_s, done, current.recognition, view.outline, current.frame.number, age_s, error
         )

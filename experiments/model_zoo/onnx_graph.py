@@ -28,7 +28,6 @@ _MUSEUM = 4_242
 """Seed of the museum of the sample photos."""
 
 Values = NDArray[np.float32]
-Window = int | tuple[int, int]
 
 
 class Graph:
@@ -55,19 +54,19 @@ class Graph:
         self,
         x: str,
         channels: int,
-        kernel: Window,
+        kernel: int,
         stride: int = 1,
         *,
         pad: int | None = None,
         groups: int = 1,
     ) -> str:
         """Add a convolution with bias; ``pad`` pixels at each side, by default half of the kernel."""
-        sides = (kernel, kernel) if isinstance(kernel, int) else kernel
-        pads = [side // 2 if pad is None else pad for side in sides] * 2
+        sides, pads = [kernel] * 2, [kernel // 2 if pad is None else pad] * 4
         weights = _smooth(self._random((channels, self._values[x].shape[1] // groups, *sides)))
-        options: Any = {"kernel_shape": sides, "strides": (stride, stride), "pads": pads, "group": groups}
+        options: Any = {"kernel_shape": sides, "strides": [stride] * 2, "pads": pads, "group": groups}
         trial = helper.make_node("Conv", ["x", "w"], ["y"], **options)
         outputs = _execute(trial, {"x": self._values[x], "w": weights})
+        # The target mean and variance 1, by channel.
         scale = 1 / np.maximum(outputs.std(axis=(0, 2, 3)), 1e-6)
         shift = _MEAN - outputs.mean(axis=(0, 2, 3)) * scale
         return self._weighted("Conv", x, weights * scale[:, None, None, None], shift, **options)
@@ -166,12 +165,11 @@ def _photos() -> tuple[Any, ...]:
 
 
 def _smooth(kernels: Values) -> Values:
-    """Blur kernels (C, C', h, w), so that sensor noise has little effect, as in trained networks."""
-    blurs = []
-    for side in kernels.shape[2:]:
-        apart = np.subtract.outer(np.arange(side), np.arange(side)) / (side / 4)
-        blurs.append(np.exp(-(apart**2) / 2).astype(np.float32))
-    return np.asarray(blurs[0] @ kernels @ blurs[1], np.float32)
+    """Blur kernels (C, C', k, k), so that sensor noise has little effect, as in trained networks."""
+    side = kernels.shape[3]
+    apart = np.subtract.outer(np.arange(side), np.arange(side)) / (side / 4)
+    blur = np.exp(-(apart**2) / 2).astype(np.float32)
+    return np.asarray(blur @ kernels @ blur, np.float32)
 
 
 def _execute(node: onnx.NodeProto, inputs: dict[str, Values]) -> Any:

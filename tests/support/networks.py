@@ -18,15 +18,14 @@ from nearsight.common.background.futures import completed
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.model_memory import ModelMemory
-from nearsight.common.inference.region_reuse import ReuseSettings
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Runtime
 
 COLOURS = ("red", "green", "blue")
 SIDE_PX = 8
 
-ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
-"""Reuses maps also of networks that are too small to gain."""
+ALWAYS = -math.inf
+"""Minimum saving with which maps are also reused in networks that are too small to gain."""
 
 
 def runtime_version() -> str:

@@ -7,7 +7,6 @@ session, each in a separate process; and frames of noise, in which no block matc
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -46,6 +45,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     engines_of,
     in_turn,
     seen,
+    timed,
 )
 
 SEGMENTS, PARTS, MATCHES, MEMORY, NOISE = "segments", "parts", "matches", "memory", "noise"
@@ -241,9 +241,8 @@ class _TimedRuntime(Runtime):
         return network  # type: ignore[no-any-return]
 
     def _timed(self, file: str, execute: Callable[..., Any], *inputs: Any, **how: Any) -> Any:
-        begun_s = time.process_time()
-        found = execute(*inputs, **how)
-        self.spent_ms[file] += (time.process_time() - begun_s) * 1e3
+        found, ms = timed(partial(execute, *inputs, **how))
+        self.spent_ms[file] += ms
         return found
 
 
@@ -329,12 +328,7 @@ def _compared(one: Answer, other: Answer, width: int) -> Answer:
 
 def _cpu_ms(work: Callable[[], object]) -> float:
     """CPU time of ``work`` [ms], median of nine."""
-    times = []
-    for _ in range(9):
-        begun_s = time.process_time()
-        work()
-        times.append((time.process_time() - begun_s) * 1e3)
-    return median(times)
+    return median(timed(work)[1] for _ in range(9))
 
 
 def _segments(rows: Sequence[StoredRow]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ saves is reported separately from any cache.
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -34,6 +34,7 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.studies.deepcache import networks
+from nearsight.experiments.studies.deepcache.ways import timed
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("Conv", "FusedConv"), "conv")
@@ -186,11 +187,7 @@ def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[di
     (taken,) = session.get_inputs()
     shape = [size if isinstance(size, int) else 1 for size in taken.shape]
     inputs = {taken.name: np.random.default_rng(0).random(shape, np.float32)}
-    times = []
-    for _ in range(executions + 3):
-        begun_s = time.process_time()
-        session.run(None, inputs)
-        times.append((time.process_time() - begun_s) * 1e3)
+    times = [timed(partial(session.run, None, inputs))[1] for _ in range(executions + 3)]
     session = networks.plain_session(path, enable_profiling=True, profile_file_prefix=str(folder / "profile"))
     for _ in range(executions + 3):
         session.run(None, inputs)

@@ -6,8 +6,8 @@ that answers six times per second. All methods process the same frames, one afte
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.framework.numbers import grouped, leaves, nested, values
 from nearsight.experiments.studies.deepcache.clips import NO_VIDEOS, clip_of, names_of
+from nearsight.experiments.studies.deepcache.ways import timed
 
 _SIDE = 227
 _APART = (1, 5)
@@ -107,10 +108,8 @@ class Figure(Experiment):
         rows: list[Row] = []
         for number, (reference, frame) in enumerate(pairwise(frames), 1):
             for method, matcher in matchers.items():
-                begun = time.process_time()
-                match = matcher.match(frame, reference)
-                took_ms, matched = (time.process_time() - begun) * 1e3, float(match.matched.mean())
-                found = {"match_ms": round(took_ms, 4), "matched": round(matched, 5)}
+                match, took_ms = timed(partial(matcher.match, frame, reference))
+                found = {"match_ms": round(took_ms, 4), "matched": round(float(match.matched.mean()), 5)}
                 found |= {"down_px": match.offset[0], "right_px": match.offset[1]}
                 rows.append({"apart": apart, "clip": clip, "method": method, "frame": number, **found})
         return rows

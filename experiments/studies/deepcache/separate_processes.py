@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 
@@ -72,30 +71,26 @@ def _separate_process() -> ProcessPoolExecutor:
 
 
 def _plain_mb(path: Path, tensors: Sequence[Answer]) -> float:
-    with _memory_growth() as grown_mb:
-        session = networks.plain_session(path)
-        for tensor in tensors:
-            session.run(None, {session.get_inputs()[0].name: tensor})
-        return grown_mb()
+    before = _memory_with_library()
+    session = networks.plain_session(path)
+    for tensor in tensors:
+        session.run(None, {session.get_inputs()[0].name: tensor})
+    return _grown_mb(before)
 
 
 def _reuse_mb(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> float:
-    with _memory_growth() as grown_mb, engines_of(network, kept) as engines:
+    before = _memory_with_library()
+    with engines_of(network, kept) as engines:
         seen(engines.way(OURS), frames)
-        return grown_mb()
+        return _grown_mb(before)
 
 
-@contextmanager
-def _memory_growth() -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the growth of this process's memory [MB].
-
-    The library itself is loaded before.
-    """
+def _memory_with_library() -> int:
+    """Memory of this process [bytes], after the library itself is loaded."""
     Runtime().close()
-    before = own_memory_bytes()
+    return own_memory_bytes()
 
-    def grown_mb() -> float:
-        return_freed_memory()
-        return (own_memory_bytes() - before) / 1e6
 
-    yield grown_mb
+def _grown_mb(before: int) -> float:
+    return_freed_memory()
+    return (own_memory_bytes() - before) / 1e6

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -204,14 +204,10 @@ def _played(
             for number, frame in in_real_time(frames):
                 screen.ask(number, frame.image, recognizer)
         cpu_s = time.process_time() - before_s
-        _wait_until(lambda: recognizer.pending == 0)
+        deadline_s = time.monotonic() + _WAIT_S
+        while recognizer.pending and time.monotonic() < deadline_s:
+            time.sleep(0.05)
     return screen, round(cpu_s * 1e3 / len(frames), 3)
-
-
-def _wait_until(done: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + _WAIT_S
-    while not done() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
 
 
 def _of_contender(rows: Sequence[StoredRow]) -> dict[str, Any]:

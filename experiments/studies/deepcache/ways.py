@@ -13,10 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import lcm
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,6 +31,7 @@ from nearsight.common.video.regions import Rectangle
 from nearsight.device.video.session import VideoSession, VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
+_Result = TypeVar("_Result")
 Answer = NDArray[np.float32]
 Process = Callable[[Frame], Answer]
 """Returns the network's first output for a frame of its size."""
@@ -150,14 +151,17 @@ def engines_of(network: StudyNetwork, kept: Path, runtime: Runtime | None = None
         runtime.close()
 
 
+def timed(work: Callable[[], _Result]) -> tuple[_Result, float]:
+    """Do some work; return its result and its CPU time [ms]."""
+    begun_s = time.process_time()
+    result = work()
+    return result, (time.process_time() - begun_s) * 1e3
+
+
 def seen(see: Process, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.float64]]:
     """Process all frames; return the answers, and the CPU time of each [ms]."""
-    answers, times_ms = [], []
-    for frame in frames:
-        begun_s = time.process_time()
-        answers.append(see(frame))
-        times_ms.append((time.process_time() - begun_s) * 1e3)
-    return [answer.copy() for answer in answers], np.array(times_ms)
+    found = [timed(partial(see, frame)) for frame in frames]
+    return [answer.copy() for answer, _ in found], np.array([ms for _, ms in found])
 
 
 def in_turn(
@@ -170,10 +174,10 @@ def in_turn(
         yield times[plain], times[reuse]
 
 
-def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
+def changes(frames: Sequence[Frame]) -> NDArray[np.bool_]:
     """Whether each frame has a block that differs from that of the previous frame; True for the first."""
     pairs = zip(frames[1:], frames, strict=False)
-    return np.array([True, *(not _matching_blocks(*pair, settings).all() for pair in pairs)])
+    return np.array([True, *(not _matching_blocks(*pair, DEFAULT).all() for pair in pairs)])
 
 
 def _matching_blocks(

@@ -72,7 +72,7 @@ def assert_reuses_as_the_whole_network(
 
     In the end the picture moves by the offset. Returns the name of the last part.
     """
-    partial = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
+    partial = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), least_saved_ms=ALWAYS)
     plain = runtime.load(path, "plain")
     segmented = partial._segmented
     assert segmented is not None, partial.why_whole
@@ -180,7 +180,7 @@ def test_a_network_with_another_input_type_runs_whole_and_gives_the_reason(
     nodes = [helper.make_node("Cast", ["photo"], ["a"], to=TensorProto.FLOAT), conv("a", "w1", "mask")]
     outputs = {"mask": (1, 2, SIDE, SIDE)}
     path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, outputs, photo=photo)
-    partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
+    partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", least_saved_ms=ALWAYS)
     assert partial.why_whole == f"its input is {partial.input.dtype}; only float32, uint8, int8 can be reused"
     frame = np.ones((1, 3, SIDE, SIDE), partial.input.dtype)
     assert partial.run(frame)["mask"].shape == (1, 2, SIDE, SIDE)
@@ -193,7 +193,7 @@ def test_a_network_with_another_output_type_runs_whole_and_gives_the_reason(
     nodes = [conv("photo", "w1", "a"), helper.make_node("Cast", ["a"], ["mask"], to=TensorProto.FLOAT16)]
     outputs = {"mask": (1, 2, SIDE, SIDE)}
     path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, outputs, kind=TensorProto.FLOAT16)
-    partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
+    partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", least_saved_ms=ALWAYS)
     assert "'mask' is float16" in partial.why_whole
     assert "only maps of one image with elements of float32, uint8, int8 can be reused" in partial.why_whole
     partial.close()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nearsight.common.errors import InternalError, InvalidArgument
 from nearsight.common.inference import region_reuse, segmented_network
-from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
+from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.reuse_cost import Costs, SegmentCost
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.regions import Rectangle
@@ -43,7 +43,7 @@ def plain(runtime: Runtime, path: Path) -> Iterator[Network]:
 @pytest.fixture(scope="module")
 def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
     """Reuses all it can, even if that takes longer."""
-    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
+    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), least_saved_ms=ALWAYS)
     segmented = network._segmented
     assert segmented is not None, network.why_whole
     segmented.costs = Costs.preferring_crops(len(segmented.loaded))
@@ -62,7 +62,7 @@ def test_two_networks_that_need_the_same_segments_create_them_once(
 
     def open_one(_: int) -> str:
         runtime = Runtime()
-        network = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
+        network = PartialNetwork(runtime, path, "small", tmp_path / "segments", least_saved_ms=ALWAYS)
         network.close()
         runtime.close()
         return network.why_whole
@@ -123,7 +123,6 @@ def tolerant(partial: PartialNetwork) -> Iterator[PartialNetwork]:
     """The same network, which keeps values that differ by less than half of a standard deviation."""
     segmented = partial._segmented
     assert segmented is not None
-    assert segmented.costs is not None
     costs, segmented.costs = segmented.costs, segmented.costs._replace(tail_ms=10.0)
     partial.reset()
     partial.tolerance = 0.5
@@ -209,7 +208,7 @@ def test_nothing_is_compared_where_little_time_follows(tolerant: PartialNetwork)
 def test_reuse_ends_if_crops_become_slower_but_not_if_everything_does(
     runtime: Runtime, path: Path, slower: str, reuses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
+    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), least_saved_ms=ALWAYS)
     segmented = network._segmented
     assert segmented is not None
     count, now_ms = len(segmented.loaded), [0.0]
@@ -245,7 +244,7 @@ def test_reuse_ends_if_crops_become_slower_but_not_if_everything_does(
 def test_the_largest_reusable_change_depends_on_the_required_saving(
     runtime: Runtime, path: Path, partial: PartialNetwork, tmp_path: Path
 ) -> None:
-    easy = PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS)
+    easy = PartialNetwork(runtime, path, "small", tmp_path / "s", least_saved_ms=ALWAYS)
     assert easy.most_changed == 0.9
     assert partial.most_changed <= 0.9
     easy.close()
@@ -254,7 +253,7 @@ def test_the_largest_reusable_change_depends_on_the_required_saving(
 def test_prepared_segments_are_used_again(runtime: Runtime, path: Path, partial: PartialNetwork) -> None:
     folder = path.with_suffix(".segments")
     before = {one: one.stat().st_mtime_ns for one in folder.rglob("*")}
-    PartialNetwork(runtime, path, "small", folder, settings=ALWAYS).close()
+    PartialNetwork(runtime, path, "small", folder, least_saved_ms=ALWAYS).close()
     assert {one: one.stat().st_mtime_ns for one in folder.rglob("*")} == before
     assert partial.why_whole == ""
 
@@ -263,7 +262,7 @@ def test_segments_of_an_earlier_format_are_prepared_again(
     runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepared() -> float:
-        PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS).close()
+        PartialNetwork(runtime, path, "small", tmp_path / "s", least_saved_ms=ALWAYS).close()
         return next(tmp_path.glob("s/*/segments.json")).stat().st_ino
 
     with monkeypatch.context() as earlier:
@@ -279,7 +278,7 @@ def test_the_reason_names_segments_that_the_library_cannot_execute(
         raise InternalError("execution of small failed")
 
     monkeypatch.setattr(Network, "bind", fail)
-    network = PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS)
+    network = PartialNetwork(runtime, path, "small", tmp_path / "s", least_saved_ms=ALWAYS)
     assert network.why_whole == "its segments cannot be executed: execution of small failed"
     network.close()
 
@@ -292,7 +291,7 @@ def test_frames_of_another_shape_are_refused_by_a_network_of_fixed_size(partial:
 def test_a_network_of_open_size_is_segmented_again_for_another_size(runtime: Runtime, tmp_path: Path) -> None:
     path = convolutional_network(tmp_path / "open.onnx", side=None)
     network, plain = (
-        PartialNetwork(runtime, path, "open", tmp_path / "s", size=(48, 40), settings=ALWAYS),
+        PartialNetwork(runtime, path, "open", tmp_path / "s", size=(48, 40), least_saved_ms=ALWAYS),
         runtime.load(path, "o"),
     )
     for side in (48, 64):
@@ -318,9 +317,7 @@ def test_a_network_without_spatial_reuse_runs_whole_and_gives_the_reason(
 def test_only_unchanged_frames_are_reused_if_regions_save_too_little(
     runtime: Runtime, path: Path, plain: Network, tmp_path: Path
 ) -> None:
-    network = PartialNetwork(
-        runtime, path, "small", tmp_path / "s", settings=ReuseSettings(least_saved_ms=math.inf)
-    )
+    network = PartialNetwork(runtime, path, "small", tmp_path / "s", least_saved_ms=math.inf)
     assert "less than matching takes" in network.why_whole
     assert network.most_changed == 0.0
     assert network.unchanged() == {}

@@ -193,7 +193,7 @@ def test_every_matcher_matches_a_frame_with_itself_and_refuses_other_sizes(match
 
 @pytest.mark.parametrize(
     "refused",
-    [lambda: SearchMatcher(skip=0), lambda: SearchMatcher(block_px=0), lambda: HistogramMatcher(bins=7)],
+    [lambda: SearchMatcher(skip=0), lambda: SearchMatcher(block_px=0)],
 )
 def test_invalid_matcher_settings_are_refused(refused: type[BlockMatcher]) -> None:
     with pytest.raises(InvalidArgument):

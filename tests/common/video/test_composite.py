@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.composite import Composite, LastFrame, Reference
+from nearsight.common.video.composite import Composite
 from nearsight.common.video.matching import Blocks, Frame, ShiftMatcher
 from nearsight.common.video.regions import Rectangle, covering
 
@@ -46,7 +46,8 @@ def test_reused_pixels_move_by_the_offset(down: int, right: int) -> None:
 def test_a_slow_fade_stays_within_the_threshold_of_the_composite_but_not_of_the_last_frame() -> None:
     blocks, matcher = Blocks(20, 20, 10), ShiftMatcher(threshold_db=20)
     farthest = {}
-    for reference in (Composite(), LastFrame()):
+    for composite in (True, False):
+        reference = Composite()
         computed = flat(0)  # the pixels that the network received, block by block
         reference.restart(flat(0))
         distances = []
@@ -55,12 +56,12 @@ def test_a_slow_fade_stays_within_the_threshold_of_the_composite_but_not_of_the_
             assert reference.pixels is not None
             match = matcher.match(frame, reference.pixels)
             changed = [blocks.region(one) for one in covering(~match.matched, 4)]
-            fed = reference.update(frame, match.offset, changed)
+            fed = reference.update(frame, match.offset, changed) if composite else reference.restart(frame)
             for top, left, bottom, right in changed:
                 computed[top:bottom, left:right] = fed[top:bottom, left:right]
             distances.append(np.abs(computed.astype(int) - frame).max())
-        farthest[type(reference)] = max(distances)
-    assert farthest == {Composite: 25, LastFrame: 195}  # 20 dB are a difference of 25.5
+        farthest[composite] = max(distances)
+    assert farthest == {True: 25, False: 195}  # 20 dB are a difference of 25.5
 
 
 @given(
@@ -82,17 +83,8 @@ def test_each_block_of_the_composite_is_within_the_threshold_of_the_frame(
         assert (blocks.squared_errors(frame, fed) < blocks.limits(20)).all()
 
 
-def test_the_last_frame_is_used_unchanged() -> None:
-    reference = LastFrame()
-    reference.restart(flat(10))
-    assert (reference.update(flat(20), (0, 0), []) == 20).all()
-    assert reference.pixels is not None
-    assert (reference.pixels == 20).all()
-
-
-@pytest.mark.parametrize("reference", [Composite(), LastFrame()])
-def test_frame_and_reference_do_not_share_pixels(reference: Reference) -> None:
-    frame = flat(10)
+def test_frame_and_reference_do_not_share_pixels() -> None:
+    reference, frame = Composite(), flat(10)
     reference.restart(frame)
     frame[:] = 99
     reference.update(flat(20), (0, 0), [Rectangle(0, 0, 5, 5)])
@@ -101,8 +93,8 @@ def test_frame_and_reference_do_not_share_pixels(reference: Reference) -> None:
     assert not (reference.pixels == 99).any()
 
 
-@pytest.mark.parametrize("reference", [Composite(), LastFrame()])
-def test_a_first_frame_and_one_of_another_size_need_a_whole_execution(reference: Reference) -> None:
+def test_a_first_frame_and_one_of_another_size_need_a_whole_execution() -> None:
+    reference = Composite()
     assert reference.pixels is None
     with pytest.raises(InvalidArgument, match="of this shape, got none"):
         reference.update(flat(1), (0, 0), [])

@@ -44,8 +44,8 @@ def errors_by_definition(
 def test_the_last_row_and_column_of_blocks_may_be_smaller() -> None:
     blocks = Blocks(227, 230, 10)
     assert (blocks.rows, blocks.columns) == (23, 23)
-    assert blocks.to_pixels(1, 2) == (10, 20, 20, 30)
-    assert blocks.to_pixels(22, 22) == (220, 220, 227, 230)
+    assert blocks.region(Rectangle(1, 2, 2, 3)) == (10, 20, 20, 30)
+    assert blocks.region(Rectangle(22, 22, 23, 23)) == (220, 220, 227, 230)
     assert blocks.region(Rectangle(21, 0, 23, 2)) == (210, 0, 227, 20)
     assert blocks.pixels[0, 0] == 100
     assert blocks.pixels[22, 0] == 70

@@ -98,7 +98,10 @@ def test_while_the_camera_pans_over_a_static_scene_the_reference_keeps_its_pixel
         assert composite.pixels is not None
         still = Match((0, 0), blocks.squared_errors(moving.at.cut(frame), composite.pixels) < 1)
         found = moving.follow(frame, composite.pixels, still, 20.0)
-        changed = [blocks.to_pixels(*at) for at in np.argwhere(~found.matched)]
+        changed = [
+            blocks.region(Rectangle(row, column, row + 1, column + 1))
+            for row, column in np.argwhere(~found.matched)
+        ]
         shown = composite.update(moving.at.cut(frame), found.offset, changed)
         assert (shown == moving.at.cut(frame)).all()
         assert found.matched.mean() > 0.3

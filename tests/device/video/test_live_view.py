@@ -59,7 +59,7 @@ def test_a_late_answer_is_shown_at_the_current_position_of_the_picture() -> None
         assert camera.shows(frame(left=left)) is SUPERSEDED
     camera.answered(0, recognition(where=corners()))
     camera.shows(frame(left=84))
-    assert camera.view.current is not None and camera.view.current.number == 0
+    assert camera.view.current is not None and camera.view.current.frame.number == 0
     assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=84)), abs=2)
 
 

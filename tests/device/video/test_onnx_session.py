@@ -78,7 +78,7 @@ def test_an_unknown_operator_ends_the_reuse_and_is_logged_once(tmp_path: Path, a
     runtime = Runtime()
     plain = runtime.load(path, "plain")
     with capture_logs() as logs:
-        network = PartialNetwork(runtime, path, "sums", tmp_path / "segments", settings=ALWAYS)
+        network = PartialNetwork(runtime, path, "sums", tmp_path / "segments", least_saved_ms=ALWAYS)
         session = VideoSession(network, settings=VideoSettings(threshold_db=60))
         results = []
         for frame in frames_with_a_moving_patch(20):

@@ -80,7 +80,7 @@ class Mirror(PartialNetwork):
         return {"photo": self._held.copy()}
 
     def explain(self) -> tuple[SegmentReport, ...]:
-        return (SegmentReport("photo", "regions", 1, self._share, saved_ms=0.0, whole_ms=2.0),)
+        return (SegmentReport("photo", "regions", self._share, whole_ms=2.0),)
 
     def close(self) -> None:
         raise AssertionError("a network of the caller was closed")

@@ -44,7 +44,7 @@ def test_convolutions_of_every_kind_keep_activations_alive(tmp_path: Path) -> No
     graph = Graph(32, 48, seed=3)
     x = graph.max_pool(graph.relu(graph.conv(graph.input, 8, 5, 2)), 3, 2, ceil=True)
     for _ in range(12):
-        x = graph.relu(graph.conv(graph.lrn(x, bias=2.0), 8, (1, 3), groups=4))
+        x = graph.relu(graph.conv(graph.lrn(x, bias=2.0), 8, 3, groups=4))
     last = graph.conv(x, 4, 1)
     graph.save(tmp_path / "deep.onnx", last)
     found = executed(tmp_path / "deep.onnx", sample_photos(32, 48))
