@@ -250,8 +250,8 @@ class TransitionCounts:
     def add(self, transition: Transition, weight: float, *, stored: bool = False) -> None:
         """Count a transition; record the change, unless ``stored``, and counts deleted to make room."""
         history, slot = transition
-        if not stored:
-            self.touch([transition])
+        if self._journal and not stored:
+            self._touched[transition] = None
         if not history:
             self.popularity[slot] += weight
             return
