@@ -376,16 +376,12 @@ def _open(
     from nearsight.common.catalogue.training import ObjectTrainer
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.common.rpc.client import Channel
-    from nearsight.common.rpc.security import ClientSecurity
+    from nearsight.common.rpc.security import client_security
 
     if place.cloud and place.database:
         raise InvalidArgument("both --database and --cloud are given", advice="give only one of them")
     if place.cloud:
-        if (place.key is None) != (place.server_key is None):
-            raise InvalidArgument(
-                "--key and --server-key must be given together", advice="see `nearsight keys --help`"
-            )
-        security = ClientSecurity(place.key, place.server_key) if place.key and place.server_key else None
+        security = client_security(place.key, place.server_key)
         with Channel(place.cloud, client_id=f"shell-{os.getpid()}", security=security) as channel:
             yield RemoteCatalogue(channel, catalogue)
     else:

@@ -284,7 +284,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = str(path)
+        error.filename = error.filename or str(path)
         raise
 
 

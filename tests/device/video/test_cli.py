@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 from pathlib import Path
 
 import cv2
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.device.video.heat_map import HeatVideo
 from support.disks import small_disk
 from support.videos import convolutional_network, frames_with_a_moving_patch, write_video
 
@@ -217,3 +220,19 @@ def test_a_full_disk_of_the_table_is_an_error_that_names_it(
     clip = write_video(tmp_path / "clip.avi", 2)
     assert main(["video", str(clip), "--model", str(network), "--csv", "/dev/full"]) == 5
     assert "error: No space left on device: /dev/full; free some space" in capsys.readouterr().err
+
+
+def test_an_error_of_the_heat_video_names_the_video_and_not_the_table(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip, table, video = write_video(tmp_path / "clip.avi", 2), tmp_path / "out.csv", tmp_path / "heat.avi"
+
+    def fail(_: HeatVideo) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(video))
+
+    monkeypatch.setattr(HeatVideo, "close", fail)
+    outputs = ["--csv", str(table), "--heat-video", str(video)]
+    assert main(["video", str(clip), "--model", str(network), *outputs]) != 0
+    said = capsys.readouterr().err
+    assert str(video) in said
+    assert str(table) not in said
