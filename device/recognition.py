@@ -90,7 +90,7 @@ class RequestHandle:
         self.trace_id = trace_id
         self._cancel = cancel
         self.outcome: Future[Recognition] = Future()
-        """The outcome as a future, which cannot be cancelled; completed by the engine."""
+        """For the SDK only: the engine completes it under its lock, and it cannot be cancelled."""
         self.outcome.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
