@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import zmq
 
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.common.files import write_atomically
 from nearsight.common.rpc.sockets import is_local
 
@@ -77,7 +77,7 @@ def client_security(key: Path | None, server_key: str | None) -> ClientSecurity 
 
     Raises
     ------
-    ConfigurationError
+    InvalidArgument
         If one of the two is missing.
     """
     if key is None and server_key is None:
@@ -87,9 +87,9 @@ def client_security(key: Path | None, server_key: str | None) -> ClientSecurity 
     return ClientSecurity(key, server_key)
 
 
-def keys_incomplete() -> ConfigurationError:
+def keys_incomplete() -> InvalidArgument:
     """The error if a command has only one of the options --key and --server-key."""
-    return ConfigurationError(
+    return InvalidArgument(
         "--key and --server-key go together",
         advice="give both, or neither for daemons without encryption",
     )

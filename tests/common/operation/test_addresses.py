@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from nearsight.__main__ import SETTINGS_CLASSES
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.common.operation.addresses import Address, addresses
 from nearsight.common.operation.cli import show_answers
 from nearsight.common.operation.status import DaemonStatus
@@ -75,7 +75,7 @@ def test_the_public_key_of_a_daemon_of_this_machine_comes_from_its_secret_file(f
 def test_keys_that_fit_no_endpoint_are_refused(
     endpoints: tuple[str, ...], arguments: dict[str, object], says: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=says) as refused:
+    with pytest.raises((ConfigurationError, InvalidArgument), match=says) as refused:
         asked("", *endpoints, **arguments)
     assert refused.value.advice
 

@@ -141,7 +141,7 @@ def test_a_daemon_with_encryption_answers_clients_with_a_key(
         keys = ["--key", str(client.secret_file), "--server-key", str(server.public_file)]
         assert status(endpoint, *keys) == 0
         assert status(endpoint) == 4
-        assert status(endpoint, *keys[:2]) == 5
+        assert status(endpoint, *keys[:2]) == 2
         assert "objects: 500" in capsys.readouterr().out
         allow_client(client.public_file, tmp_path / "clients", catalogues=["museum"])
 
@@ -150,7 +150,7 @@ def test_a_daemon_with_encryption_answers_clients_with_a_key(
             return asked == 0 and "objects" not in capsys.readouterr().out
 
         wait_until(without_details, what="the new right")
-        assert status(endpoint, *keys[:2]) == 5
+        assert status(endpoint, *keys[:2]) == 2
     assert "--key and --server-key go together" in capsys.readouterr().err
 
 
