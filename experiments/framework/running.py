@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +184,12 @@ def run_in_processes(
         for done in as_completed(running):
             yield running[done], done.result()
     except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        # The pool's thread reaps the processes: `join` could return early here. That thread is not waited
+        # for, because it may read a result of which a process wrote only a part.
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()
-        pool.shutdown(cancel_futures=True)  # its thread reaps the processes
+            connection.wait([process.sentinel])
         raise
     pool.shutdown()
 

@@ -217,6 +217,6 @@ def _unusable(stored: ResultFolder, entries: Mapping[str, Entry], *, damaged: bo
     if damaged:
         why = "summary.json is damaged, and its rows are missing"
         return Unusable(stored.path, run.experiment, why, f"{again} --fresh")
-    cells = len(list((stored.path / "cells").glob("*.json")))
+    cells = len(list((stored.path / "cells").glob("[!.]*.json")))  # without one that is being written
     state = f"stopped; finished parts: {cells}" if cells else "started; no part is finished"
     return Unusable(stored.path, run.experiment, f"{state}; the same command continues the run", again)

@@ -104,7 +104,7 @@ def test_cells_that_finished_before_another_process_failed_are_kept(tmp_path: Pa
         run(experiment, tmp_path)
     missing = missing_cells(SquaresAtOnce(), RunOptions(), tmp_path)
     assert "n-3" in [cell.key for cell in missing]
-    assert not multiprocessing.active_children(), "all workers have ended"
+    wait_until(lambda: not multiprocessing.active_children(), what="the end of all workers")
     assert run(SquaresAtOnce(), tmp_path) == len(missing)
 
 

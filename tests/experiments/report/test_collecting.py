@@ -45,6 +45,7 @@ def test_the_folder_with_the_name_of_the_experiment_is_first_and_smoke_runs_are_
 
 def test_an_interrupted_run_is_listed_with_the_command_that_continues_it(tmp_path: Path) -> None:
     begin_run(tmp_path / "queue", options={"seed": 3}).keep_cell("first", [{"ms": 1}])
+    (tmp_path / "queue" / "cells" / ".second.17.new.json").write_text("[")  # killed while it was written
     one = only_unusable(tmp_path)
     assert one.why.startswith("stopped; finished parts: 1")
     assert one.command == f"nearsight experiment run queue --seed 3 --out {tmp_path / 'queue'}"
