@@ -15,7 +15,7 @@ from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.sockets import check_endpoint, out_of_descriptors
-from nearsight.common.rpc.zmtp import GREETING_BYTES, MECHANISM, SIGNATURE, Crowded, NoRoom
+from nearsight.common.rpc.zmtp import MECHANISM, SIGNATURE, Crowded, NoRoom
 
 _GREETING_TIMEOUT_S = 0.3
 _MAJOR_VERSION = b"\x03"
@@ -104,7 +104,7 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
         # This is enough for the server to send its mechanism; ours is not sent.
         link.sendall(SIGNATURE + _MAJOR_VERSION)
         with link.makefile("rb") as stream:
-            greeting = stream.read(GREETING_BYTES)
+            greeting = stream.read(MECHANISM.stop)
     if len(greeting) < MECHANISM.stop or not greeting.startswith(b"\xff"):
         return None
     return greeting[MECHANISM].rstrip(b"\x00").decode("ascii", "replace")

@@ -136,7 +136,7 @@ def rpc_method(method: MethodDescriptor) -> RpcMethod:
 
 
 class Endpoint(NamedTuple):
-    """One rpc of one service, and the method of the service that answers it."""
+    """A method of a server, and the function of the service that answers it."""
 
     method: RpcMethod
     handler: Handler

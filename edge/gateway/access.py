@@ -57,7 +57,7 @@ class Access:
     def identify(self, connection: HTTPConnection) -> Token:
         """Identify the client of a request, after checking its origin and token.
 
-        If no client needs a token, a client has all permissions, and the name is its IP address.
+        Without a file of tokens each client has all permissions. Its name is its IP address, or "local".
 
         Raises
         ------

@@ -33,7 +33,7 @@ _HEADERS = MappingProxyType(
 
 
 class PageFiles:
-    """Serves the files of the folder from memory; paths of clients are never used on the disk."""
+    """Serves the files of `FOLDER` from memory, except unknown types. Clients' paths never reach the disk."""
 
     def __init__(self) -> None:
         self._files: Mapping[str, tuple[bytes, str, str]] = {

@@ -140,11 +140,11 @@ class GatewayServer:
 
     def stop(self, grace_s: float) -> None:
         """Finish requests and streams within ``grace_s`` seconds; may be called twice."""
-        if self._thread is None or self._loop is None:
+        thread, self._thread = self._thread, None
+        if thread is None or self._loop is None:
             return
         self._loop.call_soon_threadsafe(self._stop.set_result, grace_s)
-        self._thread.join()
-        self._thread = None
+        thread.join()
 
     async def _serve(self, listening: socket.socket, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()

@@ -26,10 +26,10 @@ DEFAULT_FILE = Path("gateway-tokens.json")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Permissions of the holder of a token; the token itself is not stored."""
+    """Permissions of a client; its token is not stored."""
 
     name: str
-    """Name of the holder."""
+    """Name of the client."""
     sha256: str
     """Hash of the token, in hexadecimal digits; empty for a client that needs no token."""
     catalogues: tuple[str, ...] = ()

@@ -88,6 +88,11 @@ def test_a_server_states_whether_it_uses_keys(secured: ServerSecurity) -> None:
         assert mechanism_of(server.endpoint, 60) == "CURVE"
 
 
+def test_the_mechanism_is_known_although_the_rest_of_the_greeting_does_not_come() -> None:
+    with talking(b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE".ljust(24, b"\x00")) as endpoint:
+        assert mechanism_of(endpoint, 60) == "CURVE"
+
+
 @pytest.mark.parametrize("said", [b"", b"\xff", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 3, bytes(64)])
 def test_a_listener_without_a_zeromq_greeting_has_no_mechanism(said: bytes) -> None:
     with talking(said) as endpoint:
