@@ -30,7 +30,7 @@ _WINDOW = 20
 
 
 class InterArrivalTime(RollingMean):
-    """Mean time between requests, over all devices [ms].
+    """Mean time between requests, over all devices [ms]; parameters as in `RollingMean`.
 
     Long intervals are limited: otherwise a single quiet night between two busy periods would hide the load
     for the next hundred requests. The dissertation has no such limit.
@@ -74,7 +74,7 @@ class SizeBound:
     allowed_ms: float
     """Maximum time of a lookup."""
     lookup_ms: float
-    """f(k_max)."""
+    """Largest f(k) of k = 1 … k_max; 0 if ``k_max`` is 0."""
     binding: bool
     """Whether a larger size exists in the profile and is too slow."""
 
@@ -95,7 +95,7 @@ def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: float
     Parameters
     ----------
     lookup_ms : ndarray, (K + 1,) float64
-        f(k) for k = 0 … K. f(0), which is mostly network time, bounds no size, and an empty cache is always
+        f(k) for k = 0 … K. f(0) is ignored, because it is mostly network time: an empty cache is always
         allowed.
     interarrival_ms, capacity : float
         As in `edge_probability`.

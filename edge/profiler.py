@@ -47,9 +47,14 @@ class Profiler:
     profile : CacheProfile
         Offline measurements.
     miss_prior_ms : float
-        L_miss before the first miss.
+        L_miss [ms] until the first miss, which replaces it.
     miss_window : int
         Number of recent misses in the mean; 10 in the dissertation's system.
+
+    Raises
+    ------
+    InvalidArgument
+        As in `RollingMean`.
     """
 
     def __init__(self, profile: CacheProfile, miss_prior_ms: float = 100.0, miss_window: int = 10) -> None:

@@ -23,7 +23,7 @@ from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 Blob = bytes | memoryview
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class EdgeQuery:
     """A photo in the request flow of the edge; implements `Query`."""
 
@@ -46,15 +46,15 @@ class EdgeQuery:
     """Thumbnail of the image, if the device sent one."""
     one_look: bool = False
     """Whether a second look at an unknown image is unnecessary."""
-    only_image: bool = False
+    only_image: bool = field(default=False, init=False)
     """Whether a network answers the query, which cannot use features."""
-    extraction_ms: float = 0.0
+    extraction_ms: float = field(default=0.0, init=False)
     """Expected time of feature extraction [ms]."""
-    overhead_ms: float = 0.0
+    overhead_ms: float = field(default=0.0, init=False)
     """Extra latency of the cloud's first answer without features [ms]; see `CatalogueCache`."""
-    began_s: float = 0.0
+    began_s: float = field(default=0.0, init=False)
     """Time at which the lookup started."""
-    result_look: LookState | None = None
+    result_look: LookState | None = field(default=None, init=False)
     """Data of the result cache about this query."""
     has_image: bool = field(init=False)
     """Whether the request contains an image."""

@@ -29,7 +29,7 @@ class NetworkStage:
     deadline_s: float
     """Deadline of the request, on the clock."""
     services: EdgeServices
-    """Their clock measures executions, for the load control."""
+    """Provide the clock, and the load control, which gets the time of each execution."""
 
     def features_wanted(self, query: EdgeQuery) -> int | None:
         """No features (0) if the query has an image, which this stage needs; else None."""

@@ -30,12 +30,15 @@ def test_the_edge_gets_the_share_of_requests_that_it_can_compute(every_ms: float
     assert edge_probability(every_ms, compute_ms, 1.0) == pytest.approx(min(1.0, every_ms / compute_ms))
 
 
-def test_a_share_below_one_reduces_the_probability() -> None:
-    assert edge_probability(100.0, 100.0, 0.9) == pytest.approx(0.9)
-
-
-def test_an_edge_with_two_servers_processes_twice_as_many() -> None:
-    assert edge_probability(30.0, 100.0, 2.0) == pytest.approx(0.6)
+@pytest.mark.parametrize(
+    ("share", "servers", "expected"), [(1.0, 1, "0.20"), (0.5, 1, "0.10"), (0.5, 2, "0.20"), (1.0, 2, "0.40")]
+)
+def test_share_and_servers_multiply_what_the_edge_can_compute(
+    share: float, servers: int, expected: str
+) -> None:
+    settings = LoadSettings(share=share, interarrival_seed_ms=20.0, compute_seed_ms=100.0)
+    load = LoadControl("load-balanced", settings, servers, ManualClock())
+    assert f"P(edge) = {expected}" in load.why()
 
 
 def test_simultaneous_requests_go_to_the_cloud_unless_they_take_no_time() -> None:
