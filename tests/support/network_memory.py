@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.model_memory import ModelMemory
@@ -33,9 +33,9 @@ class Place:
         measured = Measurement(int(mb * MB), 5.0, 1.0, 0.5, runtime_version())
         return self.repository.note_measured(manifest, measured)
 
-    def memory(self, mb: int = 30, **changes: object) -> ModelMemory:
+    def memory(self, mb: int = 30, clock: Clock = SYSTEM_CLOCK, **changes: object) -> ModelMemory:
         settings = ModelSettings(folder=self.repository.folder, memory_mb=mb, policy="lru", **changes)  # type: ignore[arg-type]
-        memory = ModelMemory(self.repository, settings, SYSTEM_CLOCK)
+        memory = ModelMemory(self.repository, settings, clock)
         self.open.append(memory)
         return memory
 

@@ -116,16 +116,22 @@ def test_a_network_serves_until_the_load_that_needs_its_memory_begins(
 ) -> None:
     for name in ("one", "two", "three", "four"):
         place.add(name)
-    memory = place.memory(20)
+    clock = ManualClock()
+    memory = place.memory(20, clock)
     for name in ("one", "two"):
         use(memory, name)
     gate.clear()
-    waiting = [lease_of(memory, name) for name in ("three", "four", "four")]
+    waiting = [lease_of(memory, "three")]
+    clock.advance(0.001)
+    absent = memory.request("four")
+    assert isinstance(absent, Absent)
+    assert absent.expected_ms == pytest.approx(9.5)  # what remains of three's load; its own load, execution
+    waiting += [absent.lease, lease_of(memory, "four")]
     assert set(memory.state.resident) == {"two"}
     assert use(memory, "two") == 2.0
     absent = memory.request("four")
     assert isinstance(absent, Absent)
-    assert 5.5 <= absent.expected_ms <= 10.5  # its load and execution; of the load of three, what remains
+    assert absent.expected_ms == pytest.approx(9.5), "as long for a request that waits for the same load"
     gate.set()
     for one in (*waiting, absent.lease):
         one.result(LONG_S).release()
