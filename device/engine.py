@@ -175,7 +175,7 @@ class RequestEngine:
         self._pool.shutdown(wait=False, cancel_futures=True)
         for tier in self._tiers.values():
             tier.close()
-        with suppress(RuntimeError):  # closed by an observer in the thread that would be joined
+        with suppress(RuntimeError):  # an observer closed it in this thread, which cannot wait for itself
             self._deadlines.stop(_STOP_S)
 
     def _refusal(self) -> NearsightError:

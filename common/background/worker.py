@@ -1,4 +1,4 @@
-"""One thread for all work outside of requests: decisions, fetching models, builds, polling.
+"""A thread for delayed and background jobs: deadlines, decisions, fetching models, builds, polling.
 
 All jobs run in this thread, one after another, so data that only they use needs no lock.
 """

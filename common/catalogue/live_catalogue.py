@@ -1,8 +1,8 @@
 """A catalogue that changes while it serves: an immutable recognizer, rebuilt in the background and swapped.
 
 Readers use `recognizer` and never block. A change is written to the store first and then enters the next
-index. One background thread per catalogue builds them; changes during a build share the next one. A caller
-that needs a change to be recognisable waits for its revision.
+index. One background thread per catalogue builds the indexes. Changes during a build share the next one. A
+caller that needs a change to be recognisable waits for its revision.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ class LiveCatalogue:
     def _build_if_due(self) -> None:
         """Build the next index, or wait until it is due, so that frequent changes do not occupy a core."""
         with self._lock:
-            if self.content.revision == self._tried_revision:
+            if self._stopping or self.content.revision == self._tried_revision:
                 return
             wait_s = 0.0 if self._waiting else self._next_build_s - self._clock.monotonic()
         if wait_s > 0:

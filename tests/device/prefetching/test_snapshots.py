@@ -25,6 +25,10 @@ def test_the_models_that_are_served_answer() -> None:
     snapshots = snapshots_of()
     assert snapshots.serve("exhibit-0", [exhibit_model(0), exhibit_model(1)], 400) == 0
     assert (len(snapshots.current), snapshots.current.query_features) == (2, 400)
+    found = snapshots.current.recognizer.recognize(photo_features(1)).found
+    assert found is not None
+    assert found.object_id == "exhibit-1"
+    assert snapshots.current.recognizer.recognize(photo_features(7)).found is None
 
 
 def test_a_request_keeps_the_snapshot_that_it_took() -> None:
