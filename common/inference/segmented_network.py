@@ -198,7 +198,7 @@ class SegmentedNetwork:
         """Stride of offsets [pixels] at which segments with at least half of the time can be reused."""
         stride = (1, 1)
         for segment, rest_ms in zip(self.loaded, self.costs.rests_ms, strict=False):
-            if rest_ms < self.costs.rests_ms[0] / 2:
+            if rest_ms <= self.costs.rests_ms[0] / 2:
                 break
             stride = math.lcm(stride[0], segment.unit[0]), math.lcm(stride[1], segment.unit[1])
         return stride

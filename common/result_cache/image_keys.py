@@ -58,6 +58,7 @@ class PhotoKeys(Generic[P]):
     describe: Callable[[P], Rows | None]
     """Computes numbers (alternatives, N); None if the photo has too little content to be distinguished."""
     seed: int = field(default=SECRET, repr=False)
+    """Seed of the hash of the numbers."""
 
     def __call__(self, photo: P) -> tuple[bytes, ...]:
         """The keys of a photo, 16 bytes each; empty if its result should not be cached.

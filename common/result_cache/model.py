@@ -29,7 +29,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted shares over all lookups of a cache."""
+    """Predicted shares of lookups: of all of a cache, or of those with one key."""
 
     hits: float
     """H: share of the lookups whose key is in the cache."""

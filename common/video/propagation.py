@@ -138,6 +138,7 @@ class RegionGraph:
     shapes : mapping of str to tuple of int
         Rows and columns of each map.
     rows, columns : AxisTables
+        Dependencies along each axis.
 
     Raises
     ------
@@ -201,7 +202,7 @@ class _Line(NamedTuple):
 
 
 class AxisTables:
-    """Dependencies along one axis between two maps, by the position between cells: 0 is before the first one.
+    """Dependencies along one axis between two maps. Index i is the edge before cell i; the last is the end.
 
     Attributes
     ----------

@@ -99,7 +99,7 @@ def read_shape(path: Path) -> LinkShape:
 
 @contextmanager
 def _signals() -> Iterator[SimpleQueue[int]]:
-    """Provide a queue of the signals that arrive; unlike that of other queues, its ``put`` is reentrant."""
+    """Provide a queue of the signals that arrive. Handlers may call its ``put``: it waits for no lock."""
     arrived = SimpleQueue[int]()
     previous = {
         number: signal.signal(number, lambda number, _frame: arrived.put(number)) for number in _HANDLED

@@ -125,7 +125,7 @@ def plan(
             advance(1)
         outcomes.append(_fixed_set(requests, costs, budget))
         known = [_replayed(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES]
-        p95_ms, mean_ms = (min(getattr(one, name) for one in known) for name in ("p95_ms", "mean_ms"))
+        p95_ms, mean_ms = min(one.p95_ms for one in known), min(one.mean_ms for one in known)
         outcomes.append(Outcome(CLAIRVOYANT, budget, p95_ms, mean_ms, max(one.hit_ratio for one in known)))
         advance(1)
     return Plan(tuple(outcomes))

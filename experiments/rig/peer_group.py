@@ -133,7 +133,7 @@ class PeerHandle:
 class PeerGroup:
     """Starts a group of nodes; a context manager that always removes its processes and namespaces.
 
-    This includes the end by SIGTERM.
+    It does so also if SIGTERM or SIGHUP ends the program; this needs the main thread.
 
     Parameters
     ----------

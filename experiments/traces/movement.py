@@ -50,7 +50,14 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
     exhibits : int
         N, at least 1.
     rng : Generator
+
+    Raises
+    ------
+    InvalidArgument
+        If there is no exhibit.
     """
+    if exhibits < 1:
+        raise InvalidArgument(f"a section needs at least one exhibit, got {exhibits}")
     per_row = max(1, round(np.sqrt(exhibits * 2)))
     rows = np.arange(exhibits) // per_row
     columns = np.arange(exhibits) % per_row

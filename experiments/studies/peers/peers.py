@@ -82,12 +82,12 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """The group with failures; then one session per crowd and configuration."""
 
-        def session(number: int, name: str, configurations: str) -> Cell:
+        def session(number: int, name: str, *configurations: str) -> Cell:
             parameters = {"part": PREFETCHING, "repetition": number, "configurations": configurations}
             return Cell(f"prefetching-{number}-{name}", parameters)
 
         if options.smoke:
-            sessions = [session(0, "both", f"{ALONE}+{SHARING}")]
+            sessions = [session(0, "both", ALONE, SHARING)]
         else:
             sessions = [session(number, one, one) for number in range(REPETITIONS) for one in _order(number)]
         return (Cell("nothing-lost", {"part": ENDURANCE}), *sessions)
@@ -100,7 +100,7 @@ class Figure(Experiment):
             plan = SMOKE if options.smoke else FULL
             rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
         else:
-            names = cell.parameters["configurations"].split("+")
+            names = cell.parameters["configurations"]
             rows = self._prefetching.run(cell.parameters["repetition"], options, names)
         return [{**_COLUMNS, "part": part, **row} for row in rows]
 

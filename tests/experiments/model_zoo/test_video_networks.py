@@ -40,7 +40,7 @@ def test_different_photos_get_different_answers(dave: Path) -> None:
     assert np.ptp(angles) > 0.5
 
 
-def test_convolutions_of_every_kind_keep_activations_alive(tmp_path: Path) -> None:
+def test_strided_and_grouped_convolutions_keep_activations_alive(tmp_path: Path) -> None:
     graph = Graph(32, 48, seed=3)
     x = graph.max_pool(graph.relu(graph.conv(graph.input, 8, 5, 2)), 3, 2, ceil=True)
     for _ in range(12):
