@@ -250,7 +250,7 @@ def _transposed_convolution(operator: _Operator) -> Window | None:
 
 
 def _at_both_ends(missing: Sequence[int], mode: str) -> tuple[int, int, int, int]:
-    """Top, left, bottom, right of the padding. An odd cell is at the end for SAME_UPPER, else at the start."""
+    """Padding: top, left, bottom, right. An odd cell is at the end for SAME_UPPER, else at the start."""
     rows, columns = (max(one, 0) for one in missing)
     less, more = (rows // 2, columns // 2), (rows - rows // 2, columns - columns // 2)
     return (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
