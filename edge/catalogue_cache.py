@@ -233,7 +233,13 @@ class CatalogueCache:
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
         """Look up the object in the photo; None is a miss."""
-        found = self._found(query)
+        found = None
+        if query.features is not None:
+            snapshot, started_s = self.holder.snapshot, self.clock.monotonic()
+            found = snapshot.recognize(query.features).found
+            lookup_s = self.clock.monotonic() - started_s
+            self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
+            self._metrics.lookup.labels(self.name).observe(lookup_s)
         self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
         if found is not None:
             self._metrics.hits.labels(self.name).inc()
@@ -242,17 +248,6 @@ class CatalogueCache:
         elif self.result is not None:
             self.result.missed(query)
         return found
-
-    def _found(self, query: EdgeQuery) -> RecognizedObject | None:
-        if query.features is None:
-            return None
-        snapshot = self.holder.snapshot
-        started_s = self.clock.monotonic()
-        result = snapshot.recognize(query.features)
-        lookup_s = self.clock.monotonic() - started_s
-        self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
-        self._metrics.lookup.labels(self.name).observe(lookup_s)
-        return result.found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
         """Learn from an answer of the cloud, or of the result cache (no lesson): miss latency and popularity.

@@ -25,25 +25,9 @@ RECOGNIZE = "nearsight.v1.Recognition.Recognize"
 PRESENT_S = 5.0
 """Compute times are used unchanged if they are at most this old [s]."""
 LONGEST_INTERVAL_MS = 10_000.0
-"""Longer times between requests count as this value [ms]."""
+"""Longer times between requests count as this value [ms]. Otherwise a single quiet night between two busy
+periods would hide the load for the next hundred requests. The dissertation has no such limit."""
 _WINDOW = 20
-
-
-class InterArrivalTime(RollingMean):
-    """Mean time between requests, over all devices [ms]; parameters as in `RollingMean`.
-
-    Long intervals are limited: otherwise a single quiet night between two busy periods would hide the load
-    for the next hundred requests. The dissertation has no such limit.
-    """
-
-    _last_s: float | None = None
-
-    def arrived(self, now_s: float) -> None:
-        """Record the arrival of a request."""
-        if self._last_s is not None:
-            # Threads may report two arrivals in reverse order.
-            self.observe(min(LONGEST_INTERVAL_MS, max(0.0, now_s - self._last_s) * 1e3))
-        self._last_s = now_s
 
 
 def edge_probability(interarrival_ms: float, compute_ms: float, capacity: float) -> float:
@@ -171,12 +155,13 @@ class LoadControl:
         self._multi_user = multi_user
         self._clock = clock
         self._lock = threading.Lock()
-        self._interarrival = InterArrivalTime(settings.window, settings.interarrival_seed_ms)
+        self._interarrival = RollingMean(settings.window, settings.interarrival_seed_ms)
         self._compute = RollingMean(settings.window, settings.compute_seed_ms)
         self._capacity = settings.share * servers
         self._recent = RecentWork(servers)
         self._rng = np.random.default_rng(settings.seed)
-        self._last_arrival_s = clock.monotonic()
+        self._started_s = clock.monotonic()
+        self._last_arrival_s: float | None = None
         self._passed_on = 0
         self._last_bound: SizeBound | None = None
 
@@ -188,8 +173,10 @@ class LoadControl:
         if method != RECOGNIZE:
             return
         with self._lock:
-            self._last_arrival_s = self._clock.monotonic()
-            self._interarrival.arrived(self._last_arrival_s)
+            last_s, self._last_arrival_s = self._last_arrival_s, self._clock.monotonic()
+            if last_s is not None:
+                interval_ms = (self._last_arrival_s - last_s) * 1e3
+                self._interarrival.observe(min(LONGEST_INTERVAL_MS, interval_ms))
 
     def may_work(self) -> bool:
         """Whether the edge may process a request; otherwise it must pass the request on at once."""
@@ -227,9 +214,10 @@ class LoadControl:
             return min(k_max, self._last_bound.k_max)
 
     def idle_s(self) -> float:
-        """Seconds since the last request."""
+        """Seconds since the last request, or since the start."""
         with self._lock:
-            return self._clock.monotonic() - self._last_arrival_s
+            since_s = self._started_s if self._last_arrival_s is None else self._last_arrival_s
+            return self._clock.monotonic() - since_s
 
     def why(self) -> str:
         """The load in one line, as text for the user."""

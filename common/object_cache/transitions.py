@@ -166,7 +166,7 @@ class TransitionRow:
 
     def add(self, slot: int, weight: float) -> None:
         """Add the weight of one transition to this slot."""
-        found = np.flatnonzero(self.slots == slot)
+        found = np.flatnonzero(self._slots[: self._size] == slot)
         if len(found):
             self._weights[found[0]] += weight
             return

@@ -125,8 +125,8 @@ class OffloadDecision:
     """Expected time to the answer by form [ms]."""
     explored: bool
     """Whether the form was chosen only to measure it again."""
-    sizes: Mapping[str, int]
-    """Size by form [bytes]."""
+    payloads: Sequence[Payload]
+    """The forms that were possible."""
     latency_ms: float
     ms_per_byte: float
     """Estimate of the link."""
@@ -139,8 +139,8 @@ class OffloadDecision:
     def why(self) -> str:
         """The decision in one line, for display."""
         forms = ", ".join(
-            f"{form} {size / 1e3:.1f} kB: {self.expected_ms[form]:.1f} ms"
-            for form, size in self.sizes.items()
+            f"{payload.form} {payload.size_bytes / 1e3:.1f} kB: {self.expected_ms[payload.form]:.1f} ms"
+            for payload in self.payloads
         )
         reason = "to measure it again" if self.explored else "expected sooner"
         mbps = 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
@@ -238,7 +238,7 @@ class OffloadChoice:
             form=chosen,
             expected_ms=expected_ms,
             explored=explored,
-            sizes={payload.form: payload.size_bytes for payload in payloads},
+            payloads=payloads,
             latency_ms=link.latency_ms,
             ms_per_byte=link.ms_per_byte,
             unknown_share=self.unknown_share,

@@ -208,7 +208,7 @@ class PendingCalls(Generic[C]):
                 f"{self._endpoint} did not accept a connection within {self._settings.connect_timeout_s:g} s"
             )
             actions += self.refused(error, now_s)
-        if self.up:
+        if self._unsent and self.up:
             actions += self._send_due(now_s)
         elif self._unsent and self._connect_at_s is not None:
             actions += self._connect_now(now_s)

@@ -12,7 +12,7 @@ from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import (
     LONGEST_INTERVAL_MS,
     PRESENT_S,
-    InterArrivalTime,
+    RECOGNIZE,
     LoadControl,
     RecentWork,
     edge_probability,
@@ -52,25 +52,40 @@ def test_before_the_first_measurement_the_configured_values_are_used() -> None:
         assert f"P(edge) = {expected}" in LoadControl("load-balanced", settings, 1, ManualClock()).why()
 
 
+def load_with(clock: ManualClock, arrivals: int, every_s: float, seed_ms: float = 200.0) -> LoadControl:
+    """A load of this many requests, after 100 assumed intervals."""
+    load = LoadControl("none", LoadSettings(window=100, interarrival_seed_ms=seed_ms), 1, clock)
+    for number in range(arrivals):
+        clock.advance(every_s if number else 0.0)
+        load.arrived(RECOGNIZE)
+    return load
+
+
 def test_configured_values_lose_weight_as_the_window_fills() -> None:
-    interarrival = InterArrivalTime(100, 200.0)
-    for number in range(51):
-        interarrival.arrived(number * 0.1)
-    assert interarrival.mean == pytest.approx(150.0)
+    assert load_with(ManualClock(), 51, 0.1).why().startswith("a request every 150.0 ms (50 of 100 measured)")
 
 
 def test_a_long_interval_without_requests_is_limited() -> None:
-    interarrival = InterArrivalTime(100, 200.0)
-    for now_s in (0.0, 50_000.0):
-        interarrival.arrived(now_s)
-    assert interarrival.mean == pytest.approx((99 * 200 + LONGEST_INTERVAL_MS) / 100)
+    expected = (99 * 200 + LONGEST_INTERVAL_MS) / 100
+    assert load_with(ManualClock(), 2, 50_000.0).why().startswith(f"a request every {expected:.1f} ms")
 
 
-def test_arrivals_in_the_wrong_order_give_no_negative_interval() -> None:
-    interarrival = InterArrivalTime(1, 200.0)
-    for now_s in (2.0, 1.0):
-        interarrival.arrived(now_s)
-    assert interarrival.mean == 0.0
+def test_the_time_before_the_first_request_is_no_interval() -> None:
+    clock = ManualClock()
+    load = load_with(clock, 0, 0.0)
+    clock.advance(5.0)
+    load.arrived(RECOGNIZE)
+    assert load.why().startswith("a request every 200.0 ms (assumed)")
+
+
+def test_the_edge_is_idle_since_its_last_request_or_since_its_start() -> None:
+    clock = ManualClock()
+    load = load_with(clock, 0, 0.0)
+    clock.advance(5.0)
+    assert load.idle_s() == 5.0
+    load.arrived(RECOGNIZE)
+    clock.advance(2.0)
+    assert load.idle_s() == 2.0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])

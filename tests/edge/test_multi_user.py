@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from nearsight.common.clock import ManualClock
+from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
 from nearsight.common.errors import Overloaded
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.edge.load import RECOGNIZE, LoadControl
@@ -164,7 +164,7 @@ def test_a_bounded_cache_shrinks_when_many_requests_arrive(
     with serve(multi_user="bounded", load=bounded) as (edge, device):
         warm(edge, device, [0, 1])
         load = edge.caches.services.load
-        monkeypatch.setattr(load, "_clock", ManualClock())
+        monkeypatch.setattr(load, "_clock", ManualClock(SYSTEM_CLOCK.monotonic()))
         for _ in range(10):
             load.arrived(RECOGNIZE)  # all at once
         cache_of(edge).improve()
