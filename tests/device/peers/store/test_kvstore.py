@@ -12,15 +12,17 @@ from nearsight.common.errors import Cancelled, InvalidArgument, Unavailable
 from nearsight.device.peers import node as node_module
 from nearsight.device.peers.store import shared_store
 from nearsight.device.peers.store.kvstore import ItemsRead
+from nearsight.device.peers.store.replica_calls import AdaptiveTimeout
 from support.peer_nodes import Group, group, split
 from support.waiting import LONG_S, wait_until
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Group]:
-    """Three nodes whose claims outlast every test."""
+    """Three nodes whose claims outlast every test, and which take no busy node for a slow one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_store, "CLAIM_LEASE_S", 600.0)
+        patch.setattr(AdaptiveTimeout, "LEAST_S", LONG_S)
         with group(3) as nodes:
             yield nodes
 
