@@ -233,13 +233,7 @@ class CatalogueCache:
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
         """Look up the object in the photo; None is a miss."""
-        found = None
-        if query.features is not None:
-            snapshot, started_s = self.holder.snapshot, self.clock.monotonic()
-            found = snapshot.recognize(query.features).found
-            lookup_s = self.clock.monotonic() - started_s
-            self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
-            self._metrics.lookup.labels(self.name).observe(lookup_s)
+        found = self._found(query)
         self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
         if found is not None:
             self._metrics.hits.labels(self.name).inc()
@@ -248,6 +242,18 @@ class CatalogueCache:
         elif self.result is not None:
             self.result.missed(query)
         return found
+
+    def _found(self, query: EdgeQuery) -> RecognizedObject | None:
+        """The object that the snapshot recognises. The twin replaces this by its own lookup."""
+        if query.features is None:
+            return None
+        snapshot = self.holder.snapshot
+        started_s = self.clock.monotonic()
+        result = snapshot.recognize(query.features)
+        lookup_s = self.clock.monotonic() - started_s
+        self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
+        self._metrics.lookup.labels(self.name).observe(lookup_s)
+        return result.found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
         """Learn from an answer of the cloud, or of the result cache (no lesson): miss latency and popularity.
