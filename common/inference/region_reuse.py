@@ -246,6 +246,7 @@ class PartialNetwork:
             return
         segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
         self._segmented = SegmentedNetwork(self._runtime, folder, self._name, segments, costs)
+        self._segmented.warm_up()
         self._segmented.tolerance = self._tolerance
         self.stride = self._segmented.stride
         self.most_changed = max(

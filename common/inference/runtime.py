@@ -23,7 +23,13 @@ import xxhash
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
+from nearsight.common.errors import (
+    CorruptStore,
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    MissingDependency,
+)
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.tensors import Tensor, TensorSpec, check_inputs
 
@@ -245,13 +251,21 @@ class Network:
         return run
 
     def axis_sizes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """Sizes of the named axes of the inputs, given the inputs' shapes."""
-        return {
-            axis: size
-            for node in self._session.get_inputs()
-            for axis, size in zip(node.shape, shapes.get(node.name, ()), strict=False)
-            if isinstance(axis, str)
-        }
+        """Sizes of the named axes of the inputs, given the inputs' shapes.
+
+        Raises
+        ------
+        InvalidArgument
+            If axes of the same name have different sizes.
+        """
+        sizes: dict[str, int] = {}
+        for node in self._session.get_inputs():
+            for axis, size in zip(node.shape, shapes.get(node.name, ()), strict=False):
+                if isinstance(axis, str) and sizes.setdefault(axis, size) != size:
+                    raise InvalidArgument(
+                        f"the axis {axis!r} of {self.name} cannot have the sizes {sizes[axis]} and {size}"
+                    )
+        return sizes
 
     def warm_up(self, *, within_s: float = math.inf) -> None:
         """Execute once on noise. The first execution is slow, and no request should wait for it."""

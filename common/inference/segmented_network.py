@@ -161,6 +161,15 @@ class SegmentedNetwork:
         self._differing = [1.0] * len(self.loaded)
         """Share of the recomputed cells of each segment that differed, as a running mean."""
 
+    def warm_up(self) -> None:
+        """Execute all segments, and the network as one, on zeros.
+
+        The first executions are slow, because memory is allocated. No frame should wait for them.
+        """
+        for actions in ([_WHOLE] * len(self.loaded), ()):
+            self.execute(actions, UNMOVED)
+        self.reset()
+
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None, offset: tuple[int, int]
     ) -> dict[str, Tensor]:

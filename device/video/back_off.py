@@ -11,6 +11,8 @@ from statistics import median
 
 _LONGEST_SKIP = 31
 """Maximum number of consecutive frames that are not matched."""
+_RESTS_AFTER, _CYCLE = 8, 4
+"""After this many comparisons in a row found a frame that differs, one of so many frames is compared."""
 _MEASURED_FRAMES = 7
 _WEIGHT = 0.3
 """Weight of the newest frame in the running mean of the time saved."""
@@ -28,7 +30,17 @@ class BackOff:
     def __init__(self, whole_ms: float) -> None:
         self._wholes_ms: deque[float] = deque([whole_ms] if whole_ms else [], maxlen=_MEASURED_FRAMES)
         self._gain_ms = self._failed_difference = 0.0
-        self._misses = self._frames_to_skip = 0
+        self._misses = self._frames_to_skip = self._in_vain = self._turn = 0
+
+    def rests(self) -> bool:
+        """Whether the next frame is not even compared and does not become the reference. Call once per frame.
+
+        Comparing and copying a frame takes up to 3 % of the time of a fast network.
+        """
+        if self._in_vain < _RESTS_AFTER:
+            return False
+        self._turn = (self._turn + 1) % _CYCLE
+        return self._turn < _CYCLE - 2  # then one frame becomes the reference, and one is compared
 
     def skips(self, difference: float) -> bool:
         """Whether to skip matching for the next frame. Call once per frame.
@@ -39,10 +51,18 @@ class BackOff:
             Mean squared difference between frame and reference. A frame is never skipped if its difference is
             at most a quarter of that of the last frame for which matching was measured.
         """
-        if not self._frames_to_skip or difference <= self._failed_difference / 4:
+        if difference <= self._failed_difference / 4:
+            self._in_vain = 0
+            return False
+        if not self._frames_to_skip:
             return False
         self._frames_to_skip -= 1
+        self.compared_in_vain()
         return True
+
+    def compared_in_vain(self) -> None:
+        """Record that a frame differs from the reference too much to be matched."""
+        self._in_vain += 1
 
     def whole(self, took_ms: float) -> None:
         """Record the time of a frame that was executed whole and not matched."""
@@ -64,6 +84,9 @@ class BackOff:
 
     def _note(self, difference: float, gain_ms: float) -> None:
         self._gain_ms += _WEIGHT * (gain_ms - self._gain_ms)
-        self._misses = 0 if self._gain_ms > 0 else self._misses + 1
+        if self._gain_ms > 0:
+            self._misses = self._in_vain = 0
+        else:
+            self._misses += 1
         self._frames_to_skip = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
         self._failed_difference = difference

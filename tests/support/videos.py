@@ -36,10 +36,11 @@ def write_video(path: Path, count: int, side: int = SIDE) -> Path:
 
 
 def convolutional_network(
-    path: Path, side: int | None = SIDE, *, spatial: bool = True, sums_at: int | None = None
+    path: Path, side: int | str | None = SIDE, *, spatial: bool = True, sums_at: int | None = None
 ) -> Path:
     """Three logits for photos ``(N, 3, side, side)``; not ``spatial``: the first layer is a mean.
 
+    ``side``: a name if rows and columns are open but equal; None if both are open.
     ``sums_at``: rows are summed before this node, so that each cell depends on all cells above it.
     """
     rng = np.random.default_rng(5)
@@ -67,11 +68,11 @@ def convolutional_network(
         nodes[sums_at].input[0] = "sums"
         nodes.insert(sums_at, helper.make_node("CumSum", [into, "rows"], ["sums"]))
         constants.append(numpy_helper.from_array(np.array(2, np.int64), "rows"))
-    open_side: int | str = "side" if side is None else side
+    sides = ["height", "width"] if side is None else [side, side]
     graph = helper.make_graph(
         nodes if spatial else nodes[5:],
         "network",
-        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, ["N", 3, open_side, open_side])],
+        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, ["N", 3, *sides])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 3])],
         constants if spatial else constants[2:],
     )

@@ -295,11 +295,23 @@ def test_a_network_of_open_size_is_segmented_again_for_another_size(runtime: Run
         runtime.load(path, "o"),
     )
     for side in (48, 64):
+        assert network.unchanged() == {} or side == 64, "executions before the first frame leave no outputs"
         frame = noise(0, side)
         expected = plain.run({"": frame})["logits"]
         np.testing.assert_allclose(network.run(frame)["logits"], expected, rtol=1e-4, atol=1e-5)
     network.close()
     plain.close()
+
+
+def test_a_network_whose_sides_must_be_equal_runs_whole_if_they_are_not(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    path = convolutional_network(tmp_path / "equal.onnx", side="side")
+    network = PartialNetwork(runtime, path, "equal", tmp_path / "s", size=(48, 40), least_saved_ms=ALWAYS)
+    assert "the axis 'side' of equal cannot have the sizes 48 and 40" in network.why_whole
+    frame = np.ascontiguousarray(noise(0, 48)[..., :40])
+    assert network.run(frame, [Rectangle(0, 0, 48, 40)])["logits"].shape == (1, 3)
+    network.close()
 
 
 def test_a_network_without_spatial_reuse_runs_whole_and_gives_the_reason(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from nearsight.device.video.back_off import BackOff
 
 NEAR, FAR = 1.0, 100.0
@@ -74,3 +76,26 @@ def test_the_time_without_reuse_is_learned_from_whole_frames() -> None:
     for _ in range(4):
         back_off.reused(FAR, took_ms=9.0)
     assert back_off.skips(FAR)
+
+
+def test_after_many_frames_that_differ_one_of_four_is_compared() -> None:
+    back_off = BackOff(5.0)
+    assert not back_off.rests()
+    skipped(back_off, 50)
+    rests = [back_off.rests() for _ in range(80)]
+    assert sum(rests) == 40
+    assert {rests[at : at + 4].count(False) for at in range(77)} == {2}, (
+        "a new reference, and a frame compared"
+    )
+
+
+@pytest.mark.parametrize("gains", [False, True])
+def test_a_near_frame_or_a_gain_ends_the_rest(gains: bool) -> None:
+    back_off = BackOff(5.0)
+    skipped(back_off, 50)
+    assert any(back_off.rests() for _ in range(8))
+    if gains:
+        back_off.reused(FAR, took_ms=-100.0)
+    else:
+        assert not back_off.skips(NEAR)
+    assert not any(back_off.rests() for _ in range(8))

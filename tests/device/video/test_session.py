@@ -22,6 +22,7 @@ from nearsight.device.video.session import (
     NO_MATCH,
     NO_SAVING,
     PAUSED,
+    RESTING,
     SKIPPED,
     VideoResult,
     VideoSession,
@@ -336,6 +337,20 @@ def test_a_fast_network_is_executed_fully_if_a_quick_check_finds_many_changes() 
     assert counting.compared == 1
     assert all((shown(one) == frame).all() for one, frame in zip(results, frames, strict=True))
     assert session.run(frames[-1]).whole == "", "a frame that did not change is compared, and reused"
+
+
+def test_a_fast_network_looks_rarely_at_frames_that_keep_changing_and_sees_when_they_stop() -> None:
+    network = Mirror()
+    network.whole_times_ms, network.most_changed = 4.0, 0.3
+    session = session_of(network, expiry=100)
+    frames = [noise(number) for number in range(60)]
+    results = [session.run(frame) for frame in frames]
+    resting = [one.number for one in results if one.whole == RESTING]
+    assert len(resting) > 15
+    assert all((shown(one) == frame).all() for one, frame in zip(results, frames, strict=True))
+    still = [session.run(frames[0]) for _ in range(12)]
+    assert [one.whole for one in still[-4:]] == [""] * 4
+    assert all((shown(one) == frames[0]).all() for one in still), "no outputs of an earlier frame"
 
 
 def test_a_glance_lets_no_frame_pass_that_differs_between_the_rows_that_it_sees() -> None:
