@@ -135,7 +135,8 @@ def video(  # noqa: PLR0917  typer calls it by name
     The network is prepared at the first use, which takes some seconds. At the
     end a sample of frames is executed whole, to measure the time saved.
     """
-    from nearsight.device.video.session import VideoSession, VideoSettings, find_network
+    from nearsight.device.video.session import VideoSession, find_network
+    from nearsight.device.video.settings import VideoSettings
 
     settings = VideoSettings(
         threshold_db,

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import LocalSettings, PrefetchSettings, RecognizerSettings
     from nearsight.device.video.live_view import Done, StreamSettings
-    from nearsight.device.video.session import VideoResult, VideoSession, VideoSettings
+    from nearsight.device.video.session import VideoResult, VideoSession
+    from nearsight.device.video.settings import VideoSettings
     from nearsight.device.video.stream import LiveStream, StreamAnswer
 
 __all__ = [
@@ -115,7 +116,7 @@ _ELSEWHERE = MappingProxyType(
         "StreamSettings": "nearsight.device.video.live_view",
         "VideoResult": "nearsight.device.video.session",
         "VideoSession": "nearsight.device.video.session",
-        "VideoSettings": "nearsight.device.video.session",
+        "VideoSettings": "nearsight.device.video.settings",
     }
 )
 """Public name → module; the errors are in `nearsight.common.errors`."""

@@ -28,7 +28,8 @@ from nearsight.common.inference.runtime import Runtime
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset
 from nearsight.common.video.regions import Rectangle
-from nearsight.device.video.session import VideoSession, VideoSettings
+from nearsight.device.video.session import VideoSession
+from nearsight.device.video.settings import VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
 _Result = TypeVar("_Result")

@@ -15,7 +15,8 @@ from nearsight.common.errors import CorruptStore, NotFound
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Runtime
-from nearsight.device.video.session import VideoSession, VideoSettings
+from nearsight.device.video.session import VideoSession
+from nearsight.device.video.settings import VideoSettings
 from support.networks import ALWAYS
 from support.videos import SIDE, convolutional_network, frames_with_a_moving_patch
 

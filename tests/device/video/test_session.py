@@ -26,8 +26,8 @@ from nearsight.device.video.session import (
     SKIPPED,
     VideoResult,
     VideoSession,
-    VideoSettings,
 )
+from nearsight.device.video.settings import VideoSettings
 
 SIDE = 64
 Frame = NDArray[np.uint8]
