@@ -32,7 +32,7 @@ from nearsight.common.errors import (
     SetupError,
     Unavailable,
 )
-from nearsight.common.inference.classification import image_layout
+from nearsight.common.inference.classification import check_pixels_fit, image_layout
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.repository import ModelRepository, checksum_of
@@ -348,6 +348,7 @@ def _use_of(path: Path, manifest: Manifest, settings: ModelSettings) -> str:
                 f"{name} has {len(inputs)} inputs, so it cannot process photos", advice="leave out --labels"
             )
         image_layout(inputs[0])
+        check_pixels_fit(inputs[0], manifest.pixels)
         classes = outputs[0].shape[-1] if outputs[0].shape else None
         if classes not in (None, len(labels)):
             raise InvalidArgument(

@@ -98,6 +98,16 @@ def image_layout(spec: TensorSpec) -> _Layout:
     )
 
 
+def check_pixels_fit(spec: TensorSpec, pixels: Pixels) -> None:
+    """Raise `InvalidArgument` if an input of integers cannot hold pixels in this range."""
+    dtype = np.dtype(spec.dtype)
+    if np.issubdtype(dtype, np.integer) and (pixels != "0..255" or np.iinfo(dtype).max < 255):
+        advice = "use Recognizer.infer with tensors" if pixels == "0..255" else "choose pixels 0..255"
+        raise InvalidArgument(
+            f"input {spec.name!r} is {spec}, which cannot hold pixels {pixels}", advice=advice
+        )
+
+
 def photo_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> Tensor:
     """Convert a photo to the input tensor of a network; the photo is stretched to the input's size.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import CorruptStore, NearsightError
+from nearsight.common.errors import CorruptStore, InternalError, NearsightError, as_setup_error
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.repository import ModelRepository
@@ -124,9 +124,14 @@ class MeasurementQueue:
                 prepared=self._repository.path(manifest, "prepared"),
             )
             outcome = self._repository.note_measured(manifest, measured)
-        except NearsightError as error:
-            self.failed(manifest, error)
-            outcome = error
+        except (NearsightError, OSError) as error:  # a file may disappear, or not be readable
+            outcome = (
+                error
+                if isinstance(error, NearsightError)
+                else as_setup_error(error)
+                or InternalError(f"network {manifest.name} cannot be measured: {error}")
+            )
+            self.failed(manifest, outcome)
         with self._lock:
             waiting = self._waiting.pop(manifest.name, [])
         for callback in waiting:

@@ -260,11 +260,14 @@ class ModelRepository:
 
         Raises
         ------
+        InvalidArgument
+            If no network may have this name.
         NotFound
             If there is no network of that name.
         SetupError
             If its files cannot be removed.
         """
+        check_name(name)
         if not (self.folder / f"{name}.json").exists():
             self.get(name)
         try:

@@ -256,7 +256,7 @@ class ApproximateKeyCache(Generic[X, Y]):
 
     def _result_of(self, inference: Future[Y]) -> Y:
         """Wait for the result of another thread's inference."""
-        if not wait([inference], self._wait_s).done:
+        if not wait([inference], min(self._wait_s, threading.TIMEOUT_MAX)).done:
             raise DeadlineExceeded(
                 f"the classifier has not answered another lookup of this key within {self._wait_s:g} s"
             )

@@ -68,7 +68,7 @@ def seed_within(seed: int, *context: str) -> int:
 
 
 def identity() -> Approximation:
-    """The unchanged input: exact caching."""
+    """The unchanged input: exact caching. Numbers of lists are compared as float64."""
     return Approximation("identity")
 
 

@@ -135,7 +135,8 @@ class TimeBudget:
             [slice(count * one // among, count * (one + 1) // among) for one in range(among)]
             for count, among in zip(self._ages.shape, (rows, columns), strict=True)
         )
-        return [(down, right) for down in downs for right in rights]
+        parts = [(down, right) for down in downs for right in rights]
+        return [part for part in parts if self._ages[part].size]  # a grid may have only one row or column
 
     def _region(self, part: Part) -> Rectangle:
         down, right = part

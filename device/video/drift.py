@@ -8,6 +8,7 @@ of the bound the threshold falls, and faster below a quarter, so that more block
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,12 +22,17 @@ _PAUSE_FRAMES = 100
 
 
 def deviation_of(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Relative difference ‖found - expected‖ / ‖expected‖ of the output for which it is largest."""
+    """Relative difference ‖found - expected‖ / ‖expected‖ of the output for which it is largest.
+
+    Equal elements may be infinite or NaN. The result is infinite if others are.
+    """
     largest = 0.0
     for name, values in expected.items():
-        wanted = np.asarray(values, np.float64)
-        difference = float(np.linalg.norm(np.asarray(found[name], np.float64) - wanted))
-        largest = max(largest, difference / max(float(np.linalg.norm(wanted)), 1e-12))
+        given, wanted = (np.asarray(one, np.float64) for one in (found[name], values))
+        differ = (given != wanted) & ~(np.isnan(given) & np.isnan(wanted))
+        difference = float(np.linalg.norm(given[differ] - wanted[differ]))
+        norm = float(np.linalg.norm(wanted[np.isfinite(wanted)]))
+        largest = max(largest, difference / max(norm, 1e-12) if math.isfinite(difference) else math.inf)
     return largest
 
 

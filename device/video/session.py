@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NotFound
-from nearsight.common.inference.classification import fitted, image_layout, in_colour, scaled_tensor
+from nearsight.common.inference.classification import (
+    check_pixels_fit,
+    fitted,
+    image_layout,
+    in_colour,
+    scaled_tensor,
+)
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.repository import ModelRepository
@@ -99,7 +105,7 @@ class VideoSession:
     ----------
     model : path, str or PartialNetwork
         An ONNX file with one input for photos; or the name of a network in ``repository``; or a network in
-        memory, which the caller keeps and closes.
+        memory, which the caller keeps and closes. Until then only this session may use it.
     repository : path, optional
         Folder of networks, as managed by `nearsight models`.
     folder : path, optional
@@ -137,16 +143,18 @@ class VideoSession:
         self._runtime: Runtime | None = None
         self.manifest: Manifest | None = None
         self.labels: tuple[str, ...] = ()
-        self._pixels = settings.pixels or "0..1"
+        pixels = settings.pixels
         if not isinstance(model, PartialNetwork):
             path, stored = find_network(str(model), repository)
             if stored is not None:
                 self.manifest = stored
-                self.labels, self._pixels = stored.labels, settings.pixels or stored.pixels
-            kept = Path(folder) if folder is not None else path.with_suffix(".segments")
+                self.labels, pixels = stored.labels, settings.pixels or stored.pixels
+            kept = Path(folder) / path.stem if folder is not None else path.with_suffix(".segments")
             self._runtime = Runtime(settings.threads)
             model = PartialNetwork(self._runtime, path, path.stem, kept, size=settings.size)
         self.network = model
+        self._pixels = pixels or ("0..255" if model.input.dtype == "uint8" else "0..1")
+        check_pixels_fit(model.input, self._pixels)
         self._process = os.getpid()
         self.settings, self._clock = settings, clock
         layout = image_layout(model.input)
@@ -226,7 +234,11 @@ class VideoSession:
             self._window.centre()
         photo = self._window.at.cut(photo)
         matched_s = self._clock.monotonic()
-        outputs, why, deviation = self._answer(photo, why, found)
+        try:
+            outputs, why, deviation = self._answer(photo, why, found)
+        except BaseException:
+            self._reference.pixels = None  # it may be a frame whose outputs the network does not have
+            raise
         ended_s = self._clock.monotonic()
         self._rested = False
         self._record(why, found, 1e3 * (ended_s - began_s), 1e3 * (ended_s - matched_s))
@@ -266,12 +278,12 @@ class VideoSession:
 
         An execution evicts this code from the processor's caches, so each step takes several times as long.
         """
-        tensor = self._tensor(fitted(in_colour(frame), *self.size))
+        tensor, self._rested = self._tensor(fitted(in_colour(frame), *self.size)), True
         prepared_s = self._clock.monotonic()
         outputs = self.network.run(tensor, self._everything)
         ended_s = self._clock.monotonic()
         before_ms, network_ms = 1e3 * (prepared_s - began_s), 1e3 * (ended_s - prepared_s)
-        self._rested, self._since_whole, self._number = True, 0, self._number + 1
+        self._since_whole, self._number = 0, self._number + 1
         if self._budget is not None:
             self._budget.note()
         return VideoResult(

@@ -37,7 +37,8 @@ class VideoSettings:
     """Recomputed values of feature maps count as unchanged if they differ from the cached ones by less than
     this share of the map's standard deviation. Adjusted together with T. 0: values are exact."""
     pixels: Pixels | None = None
-    """Range of the network's input, as in `Manifest`. None: as in the repository, else "0..1"."""
+    """Range of the network's input, as in `Manifest`. None: as in the repository, else "0..1", or "0..255" if
+    the input is uint8."""
     size: tuple[int, int] | None = None
     """Rows and columns of the input, if the network leaves them open. None: 224, 224."""
     threads: int = 1

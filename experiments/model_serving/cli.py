@@ -77,11 +77,11 @@ def plan(
     names = tuple(policies or planning.default_policies())
     with progress_bar("replaying the log", len(budgets) * (len(names) + 1)) as advance:
         found = planning.plan(requests, known, names, budgets, advance)
-    draw_plan(found, figure, f"{log.name}: {len(requests):,} requests for {len(requests.names)} models")
     if as_json:
         print_json([asdict(one) for one in found.outcomes])
-        return
-    _print(found, p95_ms)
+    else:
+        _print(found, p95_ms)
+    draw_plan(found, figure, f"{log.name}: {len(requests):,} requests for {len(requests.names)} models")
     print_line(f"picture: {figure}", err=True)
 
 
@@ -104,7 +104,7 @@ def _costs(folder: Path | None, costs: Path | None) -> dict[str, ModelCosts]:
 def _budgets(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({round(float(part) * _MB) for part in text.split(",") if part.strip()}))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidArgument(
             f"--memory-mb {text!r} is not a list of numbers", advice="for example --memory-mb 500,1000,2000"
         ) from error

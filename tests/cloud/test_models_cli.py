@@ -15,7 +15,7 @@ from support.networks import COLOURS, adder_network, colour_network, endless_net
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)  # where the default folder, models, is
     colour_network(tmp_path / "colours.onnx")
-    (tmp_path / "labels.txt").write_text("\n".join((*COLOURS, "")))
+    (tmp_path / "labels.txt").write_text("\n".join((*COLOURS, "")), encoding="utf-8-sig")  # as Windows does
     return tmp_path
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, NotFound, Unavailable
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
 from support.network_memory import Place, use
 from support.networks import add_network, adder_network, endless_network, lease_of
@@ -84,6 +84,24 @@ def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_s
         lease_of(memory, "evil").result(LONG_S)
     wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
     assert use(memory, "other") == 2.0
+
+
+def test_a_file_that_disappears_during_its_measurement_fails_the_requests_and_can_be_added_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure_and_lose(path: Path, *_: Any, **__: Any) -> Any:
+        path.unlink()
+        return path.stat()
+
+    place.add("lost", None)
+    memory = place.memory()
+    with monkeypatch.context() as patch:
+        patch.setattr(measurement_queue, "measure", measure_and_lose)
+        with pytest.raises(NearsightError):
+            lease_of(memory, "lost").result(LONG_S)
+    place.add("lost", addend=6.0)
+    memory.refresh()
+    assert use(memory, "lost") == 7.0
 
 
 def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(

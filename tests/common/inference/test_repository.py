@@ -242,6 +242,16 @@ def test_a_removed_network_is_removed_for_every_process(folder: Path, network: P
         repository.remove("adder")
 
 
+def test_a_path_is_not_the_name_of_a_network_to_remove(folder: Path, network: Path, tmp_path: Path) -> None:
+    repository, other = ModelRepository(folder), tmp_path / "other.json"
+    add_network(repository, "adder", network)
+    other.write_text("{}")
+    for name in (f"../{other.stem}", str(other.with_suffix(""))):
+        with pytest.raises(InvalidArgument, match="not a valid name"):
+            repository.remove(name)
+    assert other.exists()
+
+
 def test_new_labels_for_the_same_file_keep_the_measurement(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     manifest = repository.note_measured(add_network(repository, "adder", network, ["a"]), MEASURED)

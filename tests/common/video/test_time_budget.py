@@ -139,3 +139,13 @@ def test_the_loosest_threshold_is_adjustable() -> None:
     budget = TimeBudget(grid(), 10, 4)
     budget.loosest_db = 18.0
     assert chosen(budget, np.full((5, 6), 17.0), 0.0).all()
+
+
+def test_a_grid_of_one_row_has_a_budget() -> None:
+    grid = Blocks(BLOCK_PX, WIDTH, BLOCK_PX)
+    budget = TimeBudget(grid, expiry=2, regions=4)
+    errors = np.full((1, grid.columns), 1e9, np.float32)
+    match = Match((0, 0), errors < 0)
+    for _ in range(5):
+        boxes = budget.choose(match, errors, errors < 0, 0.01, area_ms)
+        assert sum(one.area for one in boxes) == grid.columns, "they differ too much to wait"

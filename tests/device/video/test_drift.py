@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from nearsight.device.video.drift import DriftGuard
+from nearsight.device.video.drift import DriftGuard, deviation_of
 
 
 @pytest.mark.parametrize(
@@ -17,3 +20,19 @@ def test_the_threshold_moves_by_the_distance_of_the_deviation_from_its_bound(
     guard.note(deviation)
     assert guard.adjustment_db == moved_db
     assert guard.settled is (moved_db == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "deviation"),
+    [
+        ([3.0, 4.0, -math.inf, math.nan], 0.0),
+        ([3.0, 9.0, -math.inf, math.nan], 1.0),
+        ([3.0, 4.0, 0.0, math.nan], math.inf),
+        ([math.nan, 4.0, -math.inf, math.nan], math.inf),
+    ],
+)
+def test_infinite_and_undefined_elements_deviate_only_where_they_differ(
+    found: list[float], deviation: float
+) -> None:
+    expected = {"scores": np.array([3.0, 4.0, -math.inf, math.nan], np.float32)}
+    assert deviation_of({"scores": np.array(found, np.float32)}, expected) == pytest.approx(deviation)

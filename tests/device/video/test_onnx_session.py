@@ -59,7 +59,7 @@ def test_a_network_of_a_repository_has_labels_and_a_range_of_pixels(network: Pat
     with VideoSession("small", repository=tmp_path / "models", folder=tmp_path / "segments") as session:
         assert session.labels == ("a", "b", "c")
         assert session.tensor(np.zeros((SIDE, SIDE, 3), np.uint8)).min() == -1
-    assert (tmp_path / "segments").is_dir()
+    assert len(list((tmp_path / "segments").iterdir())) == 1, "the segments of another network have their own"
     with pytest.raises(NotFound, match="no network 'other'"):
         VideoSession("other", repository=tmp_path / "models")
 

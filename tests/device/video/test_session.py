@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import InvalidArgument, InvalidImage, NotFound
+from nearsight.common.errors import InternalError, InvalidArgument, InvalidImage, NotFound
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.segmented_network import SegmentReport
 from nearsight.common.inference.tensors import Tensor, TensorSpec
@@ -310,6 +310,32 @@ def test_without_a_gain_by_reuse_frames_are_computed_fully_and_matched_rarely() 
     skipped = [one.number for one in results if one.whole == SKIPPED]
     assert len(skipped) > 25
     assert session.run(half[1]).whole == "", "a frame that did not change at all is seen nevertheless"
+
+
+@pytest.mark.parametrize("whole_ms", [4.0, 20.0])
+def test_after_a_failed_execution_no_outputs_of_an_earlier_frame_are_returned(whole_ms: float) -> None:
+    network = Mirror()
+    network.whole_times_ms = whole_ms
+    session = session_of(network)
+
+    def fail(_whole: bool) -> None:
+        raise InternalError("out of memory")
+
+    run = network.run
+    session.run(noise())
+    network.run = lambda *_: fail(True)  # type: ignore[method-assign]
+    with pytest.raises(InternalError):
+        session.run(noise(1))
+    network.run = run  # type: ignore[method-assign]
+    assert (shown(session.run(noise(1))) == noise(1)).all()
+
+
+def test_a_network_of_bytes_gets_bytes() -> None:
+    network = Mirror()
+    network.input = TensorSpec("photo", "uint8", network.input.shape)
+    assert session_of(network).tensor(noise()).max() == 255
+    with pytest.raises(InvalidArgument, match=r"cannot hold pixels 0\.\.1; choose pixels 0\.\.255"):
+        session_of(network, pixels="0..1")
 
 
 class CountingMatcher(ShiftMatcher):
