@@ -36,8 +36,9 @@ class PeerStore:
     closed. Callbacks that are added to the future run on network threads and must not block.
 
     A write is acknowledged when all present replicas of the key have stored it (``PeerSettings.replicas``, by
-    default 2). Writes of separated groups are merged when the groups connect again. The application's keys
-    are separate from those of the SDK and of other catalogues. A key holds one kind of value.
+    default 2). A replica that is full is skipped: the value then has fewer copies. Writes of separated groups
+    are merged when the groups connect again. The application's keys are separate from those of the SDK and of
+    other catalogues. A key holds one kind of value.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """The key-value store that devices host for each other (dissertation, 5.4.3).
 
 There are three kinds of values: a single value, a list of items, and counters. Each key has a few replicas,
-found by hashing (see `KRoute`). A write is acknowledged when all of them accepted it; a read asks the first
-of them. Repeated messages count once. States that were written in separate partitions merge when the
-partitions meet again. Applications use it through `nearsight.device.peer_store`.
+found by hashing (see `KRoute`). A write is acknowledged when all of them accepted it, except full ones; a
+read asks the first of them. Repeated messages count once. States that were written in separate partitions
+merge when the partitions meet again. Applications use it through `nearsight.device.peer_store`.
 """
 
 from __future__ import annotations
