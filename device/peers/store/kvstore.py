@@ -25,7 +25,6 @@ from nearsight.device.peers.store.replica_calls import ReplicaCalls
 from nearsight.device.peers.store.service import NodeAnswer
 from nearsight.device.peers.store.stamps import NEVER, Stamp
 from nearsight.device.peers.store.values import (
-    MAX_COUNTERS_BYTES,
     Counters,
     Entry,
     ItemList,
@@ -90,12 +89,8 @@ class KVStore:
         self._cluster = calls.route.cluster
         self._counts = calls.counts
         self._plain, self._note_use = calls.shared.entries.plain, calls.shared.entries.used.append
-        limits = calls.settings
         self._increments = PendingIncrements(
-            calls.shared.stamps,
-            rng,
-            max(_REMEMBERED_KEYS, limits.max_keys),
-            min(MAX_COUNTERS_BYTES, limits.value_limit_bytes),
+            calls.shared.stamps, rng, max(_REMEMBERED_KEYS, calls.settings.max_keys)
         )
         self._local_keys = LocalReplicaKeys(None, all_keys=False)
 
