@@ -114,7 +114,7 @@ class PeerStore:
         """Add to the named counters of a key. Each addition counts exactly once.
 
         Never repeat a merge: if the future fails, the counts are stored and sent again in the background,
-        except those that were refused (`InvalidArgument`).
+        except those above the limits (`InvalidArgument`): they are refused at once and never count.
 
         Raises
         ------

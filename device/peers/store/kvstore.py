@@ -162,7 +162,7 @@ class KVStore:
         """Add to the counters of a key.
 
         Never repeat a merge: if the future fails, the counts are kept and sent with the next merge of the
-        key, or in the background.
+        key, or in the background. Counts above the limits are refused at once and not kept.
 
         Raises
         ------
