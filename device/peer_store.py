@@ -36,8 +36,9 @@ class PeerStore:
     closed. Callbacks that are added to the future run on network threads and must not block.
 
     A write is acknowledged when all present replicas of the key have stored it (``PeerSettings.replicas``, by
-    default 2). Writes of separated groups are merged when the groups connect again. The application's keys
-    are separate from those of the SDK and of other catalogues. A key holds one kind of value.
+    default 2). A replica that is full is skipped: the value then has fewer copies. Writes of separated groups
+    are merged when the groups connect again. The application's keys are separate from those of the SDK and of
+    other catalogues. A key holds one kind of value.
 
     Parameters
     ----------
@@ -113,7 +114,9 @@ class PeerStore:
         """Add to the named counters of a key. Each addition counts exactly once.
 
         Never repeat a merge: if the future fails, the counts are stored and sent again in the background,
-        except those that were refused (`InvalidArgument`).
+        except those above the limits (`InvalidArgument`): they are refused at once and never count.
+        Pass the same ``ttl_s`` to all additions to a key. Otherwise counts that expired return with the next
+        addition of a device that passed a longer time.
 
         Raises
         ------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from hashlib import sha256
 from typing import Protocol
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from nearsight.device.peers.store.kvstore import ItemsRead
 _HOLDER = b"H"
 _MODEL = b"M"
 _NODE_BYTES = 8
+_MOST_PART_BYTES = 200
 
 
 def model_key(catalogue: str, object_id: str, version: int) -> str:
@@ -48,7 +50,9 @@ def next_key(catalogue: str, object_id: str) -> str:
 
 
 def _part(name: str) -> str:
-    return quote(name, safe=" ")
+    """The name without slashes; the hash of a name that is too long for a key of the store."""
+    part = quote(name, safe=" ")
+    return part if len(part) <= _MOST_PART_BYTES else f"%{sha256(part.encode()).hexdigest()}"
 
 
 def holder_item(node_id: NodeId) -> bytes:

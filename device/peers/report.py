@@ -149,7 +149,7 @@ def store_facts(
     return [
         ("removed", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
         ("reads", f"{client.reads}, {client.own_reads} answered locally, {client.hedged_reads} hedged"),
-        ("writes", str(client.writes)),
+        ("writes", f"{client.writes}, {client.refused} copies refused by devices"),
         ("failed", f"{client.failed} reads and writes, {client.invalid} invalid answers"),
         ("served to peers", f"{served.reads} reads, {served.writes} writes, {served.refused} refused"),
         ("handed over", f"{handover.sent} entries, {handover.sent_bytes} bytes, {handover.failed} failures"),

@@ -67,7 +67,7 @@ class PeerSettings(SettingsGroup):
     max_keys: int = Field(default=20_000, ge=0)
     """Maximum number of keys that this device holds for the group."""
     value_limit_bytes: int = Field(default=MEBIBYTE, ge=1)
-    """Maximum size of the value of a key; larger values are refused."""
+    """Maximum size of a single value or of an item of a list; larger ones are refused."""
     read_timeout_s: Seconds = 2.0
     """Timeout of a read or a write [s], over all devices that are asked."""
     hedge_s: Seconds = 0.25

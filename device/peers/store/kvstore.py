@@ -1,9 +1,9 @@
 """The key-value store that devices host for each other (dissertation, 5.4.3).
 
 There are three kinds of values: a single value, a list of items, and counters. Each key has a few replicas,
-found by hashing (see `KRoute`). A write is acknowledged when all of them accepted it; a read asks the first
-of them. Repeated messages count once. States that were written in separate partitions merge when the
-partitions meet again. Applications use it through `nearsight.device.peer_store`.
+found by hashing (see `KRoute`). A write is acknowledged when all of them accepted it, except full ones; a
+read asks the first of them. Repeated messages count once. States that were written in separate partitions
+merge when the partitions meet again. Applications use it through `nearsight.device.peer_store`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from nearsight.device.peers.store.replica_calls import ReplicaCalls
 from nearsight.device.peers.store.service import NodeAnswer
 from nearsight.device.peers.store.stamps import NEVER, Stamp
 from nearsight.device.peers.store.values import (
-    MAX_COUNTERS_BYTES,
     Counters,
     Entry,
     ItemList,
@@ -90,12 +89,8 @@ class KVStore:
         self._cluster = calls.route.cluster
         self._counts = calls.counts
         self._plain, self._note_use = calls.shared.entries.plain, calls.shared.entries.used.append
-        limits = calls.settings
         self._increments = PendingIncrements(
-            calls.shared.stamps,
-            rng,
-            max(_REMEMBERED_KEYS, limits.max_keys),
-            min(MAX_COUNTERS_BYTES, limits.value_limit_bytes),
+            calls.shared.stamps, rng, max(_REMEMBERED_KEYS, calls.settings.max_keys)
         )
         self._local_keys = LocalReplicaKeys(None, all_keys=False)
 
@@ -167,7 +162,7 @@ class KVStore:
         """Add to the counters of a key.
 
         Never repeat a merge: if the future fails, the counts are kept and sent with the next merge of the
-        key, or in the background.
+        key, or in the background. Counts above the limits are refused at once and not kept.
 
         Raises
         ------

@@ -48,17 +48,12 @@ class PendingIncrements:
     limit : int
         Maximum number of keys that are kept. Beyond it the oldest acknowledged key is dropped, but never one
         that is not acknowledged.
-    limit_bytes : int
-        Maximum bytes of the counters of one key.
     """
 
-    def __init__(
-        self, clock: LamportClock, rng: random.Random, limit: int, limit_bytes: int = MAX_COUNTERS_BYTES
-    ) -> None:
+    def __init__(self, clock: LamportClock, rng: random.Random, limit: int) -> None:
         self._clock = clock
         self._rng = rng
         self._limit = limit
-        self._limit_bytes = limit_bytes
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
     def add(self, key: str, counts: Mapping[str, int], ends_s: float | None, now_s: float) -> Entry:
@@ -79,10 +74,10 @@ class PendingIncrements:
             account = self._accounts[key] = self._new()
         sums = account.counts + Counter(counts)
         size_bytes = contribution_bytes(Contribution(account.contributor, account.began, sums))
-        if size_bytes > self._limit_bytes or max(sums.values(), default=0) > LARGEST_COUNT:
+        if size_bytes > MAX_COUNTERS_BYTES or max(sums.values(), default=0) > LARGEST_COUNT:
             raise InvalidArgument(
                 f"the counters of {key!r} would exceed the limits of the devices: {size_bytes} bytes of "
-                f"{self._limit_bytes}, sums up to {LARGEST_COUNT}",
+                f"{MAX_COUNTERS_BYTES}, sums up to {LARGEST_COUNT}",
                 advice="distribute the counters over several keys",
             )
         account.counts = sums

@@ -2,10 +2,10 @@
 
 A write is done when as many nodes of the current view accepted it as there are replicas, in the order of the
 key's ranking. A node that fails is replaced by the next. A node that refuses is not replaced: if it is full,
-another node is not the right place either, and if it is malicious, only one copy is lost. A node that failed
-and is still a member at the end must receive the entry nevertheless, otherwise readers that ask it first
-would not find it. The entry is sent to it a few more times, and then handed over as soon as the node accepts
-it.
+another node is not the right place either, and if it is malicious, only one copy is lost. The refusal is
+counted; the write fails only if no replica accepted the entry. A node that failed and is still a member at
+the end must receive the entry nevertheless, otherwise readers that ask it first would not find it. The entry
+is sent to it a few more times, and then handed over as soon as the node accepts it.
 """
 
 from __future__ import annotations
@@ -197,6 +197,7 @@ class QuorumWrite:
     def _answered(self, node: NodeId, newer: list[Entry], reason: str) -> None:
         with self._lock:
             if reason:
+                self._client.counts.refused += 1
                 nodes = self._write.refused(node, refusal_error(self._entry.key, reason))
             else:
                 self._newer += newer

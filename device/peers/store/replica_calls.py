@@ -77,6 +77,8 @@ class ClientCounts:
     hedged_reads: int = 0
     writes: int = 0
     failed: int = 0
+    refused: int = 0
+    """Copies of written entries that a replica refused, mostly because it is full."""
     invalid: int = 0
     """Impossible answers of peers, or answers to another request."""
 

@@ -27,11 +27,18 @@ from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.codec import entry_from_proto, entry_to_proto
 from nearsight.device.peers.store.local_store import LocalStore, Place, Refusal, StoreLimits
 from nearsight.device.peers.store.stamps import EPOCH_S, LATEST_DATE, LamportClock, Stamp, date_counter
-from nearsight.device.peers.store.values import Counters, Entry, latest_stamp, unknown_to_writer
+from nearsight.device.peers.store.values import (
+    MAX_COUNTERS_BYTES,
+    MAX_LIST_BYTES,
+    Counters,
+    Entry,
+    latest_stamp,
+    unknown_to_writer,
+)
 from nearsight.protos.peers_pb2 import EntryMessage
 
-ENTRY_OVERHEAD_BYTES = 2048
-"""Bytes that an entry may have in addition to its value: key, stamps."""
+ENTRY_OVERHEAD_BYTES = 8192
+"""Bytes that an entry may have in addition to its value: key, stamps of up to `MAX_ITEMS` items."""
 CLAIM_LEASE_S = 2.0
 """How long other devices wait for a device that claimed to produce a value."""
 MOST_CLAIMS = 4096
@@ -121,7 +128,9 @@ class SharedStore:
         limits = StoreLimits(
             memory_bytes=settings.memory_bytes,
             max_keys=settings.max_keys,
-            entry_bytes=settings.value_limit_bytes + ENTRY_OVERHEAD_BYTES,
+            # Lists and counters drop their oldest parts at limits that are equal on all devices.
+            entry_bytes=max(settings.value_limit_bytes, MAX_LIST_BYTES, MAX_COUNTERS_BYTES)
+            + ENTRY_OVERHEAD_BYTES,
         )
         self.entries = LocalStore(limits, lambda _: Place.FIRST)
         """The entries held here. Their sizes, ``counts``, ``plain`` and ``used`` may be read without the

@@ -271,7 +271,7 @@ def digest(entry: Entry) -> int:
 
 def size_bytes(entry: Entry) -> int:
     """Approximate size of the entry as a message; limits on bytes refer to this size."""
-    size = _ENTRY_BYTES + len(entry.key)
+    size = _ENTRY_BYTES + len(entry.key.encode())
     match entry.value:
         case Register(value):
             size += len(value) + _STAMP_BYTES
@@ -325,7 +325,7 @@ def _up_to(parts: list[tuple[Stamp, int]], most: int, most_bytes: int) -> Stamp:
 def contribution_bytes(contribution: Contribution) -> int:
     """Approximate size of the sums of one contributor as a message."""
     counts = contribution.counts
-    return _STAMP_BYTES + 10 + sum(map(len, counts)) + len(counts) * _COUNT_BYTES
+    return _STAMP_BYTES + 10 + sum(len(name.encode()) for name in counts) + len(counts) * _COUNT_BYTES
 
 
 def _written_after(value: Value | None, cleared: Stamp) -> Value | None:

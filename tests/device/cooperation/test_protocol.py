@@ -1,8 +1,10 @@
 """Unique keys, and list items of untrusted peers."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.common.catalogue.training import MAX_OBJECT_ID_CHARACTERS
 from nearsight.device.cooperation.protocol import (
     adapt_key,
     holder_item,
@@ -14,6 +16,7 @@ from nearsight.device.cooperation.protocol import (
     popularity_key,
 )
 from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.values import check_key
 
 NAMES = st.text(alphabet="ab/% ", min_size=1, max_size=4)
 
@@ -27,6 +30,16 @@ def test_different_things_have_different_keys(
     assert (next_key(*first[:2]) == next_key(*second[:2])) == (first[:2] == second[:2])
     kinds = {model_key(*first), adapt_key(*first), next_key(*first[:2]), popularity_key(first[0])}
     assert len(kinds) == 4
+
+
+@pytest.mark.parametrize("character", "a/%é蒙")
+def test_the_longest_names_have_valid_and_different_keys(character: str) -> None:
+    catalogue, names = "c" * 64, [character * (MAX_OBJECT_ID_CHARACTERS - 1) + last for last in "12"]
+    keys = {model_key(catalogue, name, 2**64) for name in names}
+    keys |= {f"{next_key(catalogue, name)}/1000000" for name in names}
+    assert len(keys) == 4
+    for key in keys:
+        check_key(key)
 
 
 @given(st.integers(1, 2**64 - 1))

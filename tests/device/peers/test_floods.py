@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nearsight.common.errors import NearsightError, Overloaded
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import peers_pb2
@@ -52,6 +54,18 @@ def test_an_entry_that_a_full_device_evicted_is_read_from_the_other_replica() ->
         assert a.store.get_blocking(key) is None  # the node does not know that it lost entries
         a._shared.lossy = True
         assert a.store.get_blocking(key) == b"v"
+
+
+def test_a_copy_that_a_full_device_refuses_is_counted_at_the_writer() -> None:
+    with group(1) as nodes:
+        writer, full = nodes.nodes[0], nodes.add(memory_bytes=0)
+        nodes.wait_synchronised()
+        writer.store.put("k", b"v").result(LONG_S)
+        assert writer.held_keys() == ("k",) and full.held_keys() == ()
+        assert dict(writer.report().facts)["writes"] == "1, 1 copies refused by devices"
+        nodes.leave(writer)
+        with pytest.raises(Overloaded):
+            full.store.put("k", b"v").result(LONG_S)
 
 
 def test_a_device_answers_pings_while_its_store_is_flooded() -> None:

@@ -69,7 +69,7 @@ def test_a_report_contains_the_entries_and_traffic_of_each_peer() -> None:
         assert peer.sent_bytes > 10 * 100 and peer.received_bytes > 0 and peer.store_bytes > 10 * 100
         assert peer.round_trip_ms > 0 and peer.present_s >= 0
         facts = dict(report.facts)
-        assert facts["writes"] == "10" and facts["holds"].startswith("10 keys")
+        assert facts["writes"] == "10, 0 copies refused by devices" and facts["holds"].startswith("10 keys")
         before = a._traffic.of(b.node_id).sent_bytes
         nodes.kill(b)
         drop([a], [b])

@@ -19,7 +19,16 @@ from nearsight.device.peers.store.codec import (
     entry_to_proto,
 )
 from nearsight.device.peers.store.stamps import NEVER, Stamp
-from nearsight.device.peers.store.values import Entry, Register, canonical, digest, merged, size_bytes
+from nearsight.device.peers.store.values import (
+    Contribution,
+    Counters,
+    Entry,
+    Register,
+    canonical,
+    digest,
+    merged,
+    size_bytes,
+)
 from nearsight.protos.peers_pb2 import (
     ContributionMessage,
     CountersMessage,
@@ -50,6 +59,12 @@ def test_an_entry_is_equal_after_encoding_and_decoding(entry: Entry) -> None:
 @given(MEANINGFUL)
 def test_the_accounted_size_is_close_to_the_encoded_size(entry: Entry) -> None:
     assert message(entry).ByteSize() <= size_bytes(entry) + 40
+
+
+def test_the_size_of_names_is_counted_in_bytes() -> None:
+    counters = Counters((Contribution(7, Stamp(1, 1), {"é" * 200: 1}),))
+    for entry in (Entry("é" * 200, cleared=Stamp(1, 1)), Entry("k", value=counters)):
+        assert message(entry).ByteSize() <= size_bytes(entry) + 40
 
 
 def test_the_time_to_live_is_encoded_as_a_duration_above_0() -> None:

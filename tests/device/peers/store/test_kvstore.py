@@ -168,14 +168,17 @@ def test_values_over_the_limit_are_refused_with_advice(three: Group) -> None:
     assert len(three.nodes[1].store.get_blocking("large") or b"") == node.settings.value_limit_bytes
 
 
-def test_an_append_above_the_limit_is_refused_and_the_list_unchanged() -> None:
+def test_lists_and_counters_may_be_larger_than_the_limit_of_a_value() -> None:
     with group(2, value_limit_bytes=1000) as nodes:
         a, b = nodes.nodes
-        for number in range(3):
-            a.store.append("list", bytes([number]) * 900).result(LONG_S)
-        with pytest.raises(InvalidArgument, match=r"exceed the .*limits? of the devices"):
-            a.store.append("list", b"x" * 900).result(LONG_S)
-        assert len(b.store.items("list").result(LONG_S).items) == 3
+        for number in range(10):
+            a.store.append("list", bytes([number]) * 1000).result(LONG_S)
+        assert len(b.store.items("list").result(LONG_S).items) == 10
+        for node in (a, b):
+            node.store.merge("counts", {f"{node.device_id} {number}": 1 for number in range(200)}).result(
+                LONG_S
+            )
+        assert len(a.store.counts("counts").result(LONG_S)) == 400
 
 
 def test_the_first_claimant_of_a_missing_list_has_the_claim(three: Group) -> None:

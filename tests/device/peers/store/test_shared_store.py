@@ -20,7 +20,18 @@ from nearsight.device.peers.store.shared_store import (
     largest_counter,
 )
 from nearsight.device.peers.store.stamps import EPOCH_S, Stamp, date_counter
-from nearsight.device.peers.store.values import Contribution, Counters, Entry, ItemList, ListItem, Register
+from nearsight.device.peers.store.values import (
+    MAX_ITEMS,
+    MAX_KEY_BYTES,
+    MAX_LIST_BYTES,
+    Contribution,
+    Counters,
+    Entry,
+    ItemList,
+    ListItem,
+    Register,
+    canonical,
+)
 
 PLACES = {"first": Place.FIRST, "copy": Place.REPLICA}
 
@@ -54,6 +65,15 @@ def test_synchronisation_evicts_nothing_but_updates_held_entries() -> None:
     assert shared.write(entry(shared, "first b", 7000), displace=False)[1] is None
     assert shared.read("first a") is None
     assert shared.write(entry(shared, "first c", 4000))[1] is None
+
+
+def test_the_largest_list_is_accepted_whatever_the_limit_of_a_value_is() -> None:
+    shared = SharedStore(PeerSettings(value_limit_bytes=1), 7, ManualClock())
+    size = MAX_LIST_BYTES // MAX_ITEMS
+    items = tuple(ListItem(number.to_bytes(size), shared.stamp()) for number in range(MAX_ITEMS))
+    full = Entry("k" * MAX_KEY_BYTES, value=ItemList(items))
+    assert shared.write(full) == (None, None)
+    assert shared.read(full.key) == canonical(full)
 
 
 def test_an_entry_that_changed_since_the_hand_over_is_not_dropped() -> None:
