@@ -14,10 +14,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
-from nearsight.common.background.futures import pending
+from nearsight.common.background.futures import failed, pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing, listing_of
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded
+from nearsight.common.catalogue.training import choose_catalogue
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import catalogues_of, when_done
@@ -101,7 +102,11 @@ class CatalogueCaches:
             return tuple(self._caches.values())
 
     def get(self, catalogue: str) -> CatalogueCache | None:
-        """The cache of a catalogue; None if it has no cache yet."""
+        """The cache of a catalogue, or of the only one if no name is given; None if it has no cache yet."""
+        try:
+            catalogue = catalogue or self._only_catalogue()
+        except NearsightError:
+            return None
         with self._lock:
             cache = self._caches.pop(catalogue, None)
             if cache is not None:
@@ -109,7 +114,14 @@ class CatalogueCaches:
             return cache
 
     def admit(self, catalogue: str) -> Future[CatalogueCache]:
-        """Create the cache of a catalogue, in the background; fails if the cloud does not list it."""
+        """Create the cache of a catalogue, in the background; fails if the cloud does not list it.
+
+        Without a name, the only catalogue is meant; fails as `_only_catalogue` if it is not known.
+        """
+        try:
+            catalogue = catalogue or self._only_catalogue()
+        except NearsightError as error:
+            return failed(error)
         admitted: Future[CatalogueCache] = pending()
         with self._lock:
             cache, waiting = self._caches.get(catalogue), self._admitting.get(catalogue)
@@ -131,6 +143,24 @@ class CatalogueCaches:
             )
         return admitted
 
+    def _only_catalogue(self) -> str:
+        """The name of the only catalogue that the cloud listed or that has a cache.
+
+        Raises
+        ------
+        NotFound, InvalidArgument
+            As in `choose_catalogue`, if there is none or more than one.
+        Unavailable
+            If there is none, but the cloud is unreachable or was not asked yet.
+        """
+        known = {*self.listed, *(cache.name for cache in self.all())}
+        if not known and self.cloud_problem:
+            raise Unavailable(
+                f"the catalogues of the cloud are not known: {self.cloud_problem}",
+                advice="name the catalogue",
+            )
+        return choose_catalogue("", known)
+
     def _admitted(self, catalogue: str, listing: Listing | NearsightError) -> None:
         cache = self.get(catalogue)
         if cache is None:
@@ -146,9 +176,9 @@ class CatalogueCaches:
     def adopt(self, catalogue: str, listing: Listing) -> None:
         """Create the cache of a catalogue with the listing of an earlier run, until the cloud confirms it.
 
-        Called in the background thread.
+        Called in the background thread. Without a name (stored by an earlier version), nothing is created.
         """
-        if self.get(catalogue) is None:
+        if catalogue and self.get(catalogue) is None:
             self._unconfirmed[catalogue] = listing
             self._create(catalogue, listing)
 

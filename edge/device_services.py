@@ -132,7 +132,7 @@ class PredictionService(Service):
         following = cache.note_device_hit(context.client_id, request.current_object_id)
         if following is None:
             raise NotFound(
-                f"catalogue {context.catalogue!r} has no object {request.current_object_id!r}",
+                f"catalogue {cache.name!r} has no object {request.current_object_id!r}",
                 advice="delete its model: the object was removed, or this edge does not have it yet",
             )
         return GetNextObjectsResponse(

@@ -69,7 +69,7 @@ class Visit:
             self._store.put(f"note/{found.object_id}", note, ttl_s=NOTE_LIFE_S).result()
         arrived.result()
         here = self._store.items(f"here/{found.object_id}").result()
-        others = sorted(name.decode(errors="replace") for name in here if name.decode() != self._name)
+        others = sorted(name.decode(errors="replace") for name in here if name != self._name.encode())
         if others:
             yield f"  also here: {', '.join(others)}"
 
@@ -118,7 +118,7 @@ def main() -> None:
             sys.stdin.readline()
         visit.leave()
         for object_id, visits in visit.popular():
-            print(f"{object_id}: {visits} visits")
+            print(printable(f"{object_id}: {visits} visits"))
 
 
 if __name__ == "__main__":

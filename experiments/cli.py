@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import CallerError, NearsightError
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def run(
     from nearsight.experiments.framework.experiment import RunOptions
     from nearsight.experiments.framework.registry import find_experiment
     from nearsight.experiments.framework.running import check, conclude, prepare
+    from nearsight.experiments.traces.visits import read_visits_csv
 
     pin_threads()
     found = find_experiment(name)
@@ -104,6 +105,8 @@ def run(
         seed, smoke, visits, data, on=on or "", costs=costs or "", runs=runs, clients=clients
     )
     check(found, options)
+    if visits is not None:
+        read_visits_csv(visits)  # reports an unusable file before anything is measured or replaced
     options = found.completed(options, lambda text: print_line(text, err=True))
     variant = _variant(options.on, options.costs)
     folder = out or _default_folder(name, smoke, variant)
@@ -197,8 +200,9 @@ def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
     try:
         with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
             run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
-    except (KeyboardInterrupt, NearsightError, OSError):
-        print_line("stopped: completed parts are kept; the same command continues after them", err=True)
+    except (KeyboardInterrupt, NearsightError, OSError) as error:
+        if not isinstance(error, CallerError):  # with these arguments the command would fail again
+            print_line("stopped: completed parts are kept; the same command continues after them", err=True)
         raise
 
 

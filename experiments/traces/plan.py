@@ -41,7 +41,7 @@ class PlannedPhoto:
 
 
 def is_request_trace(path: str | os.PathLike[str]) -> bool:
-    """Whether a trace names photos (True) or visits (False).
+    """Whether a trace names photos (True) or visits (False); False for a damaged file, which readers report.
 
     Raises
     ------
@@ -51,7 +51,10 @@ def is_request_trace(path: str | os.PathLike[str]) -> bool:
     if not Path(path).is_file():
         raise NotFound(f"there is no trace {str(path)!r}", advice="check the path")
     with Path(path).open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        return set(REQUEST_COLUMNS) <= set(next(csv.reader(file), ()))
+        try:
+            return set(REQUEST_COLUMNS) <= set(next(csv.reader(file), ()))
+        except csv.Error:
+            return False
 
 
 def plan_from_requests(

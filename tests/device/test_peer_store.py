@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from io import StringIO
 
 import pytest
 
@@ -180,3 +181,26 @@ def test_the_example_shows_visitors_and_popular_objects() -> None:
         anna.leave()
         assert "also here" not in "\n".join(ben.look(photo_features(1)))
         assert ben.popular(1) == [(name(1), 3)]
+
+
+def test_the_example_shows_texts_of_other_devices_without_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    visitors_nearby = example("visitors_nearby")
+    with ExitStack() as stack:
+        scene = Scene(stack)
+        device = scene.device()
+        other = scene.device().store
+        scene.meet()
+        other.append(f"here/{name(1)}", b"caf\xe9").result(S)
+        other.merge(visitors_nearby.VISITS, {"\x1b]0;title\x07": 7}).result(S)
+        visit = visitors_nearby.Visit(device, "anna")
+        assert "also here: caf\N{REPLACEMENT CHARACTER}" in "\n".join(visit.look(photo_features(1)))
+
+        monkeypatch.setattr(visitors_nearby, "Recognizer", lambda *_, **__: nullcontext(device))
+        monkeypatch.setattr("sys.argv", ["visitors_nearby", "no-such.jpg"])
+        monkeypatch.setattr("sys.stdin", StringIO("\n"))
+        visitors_nearby.main()
+        said = capsys.readouterr().out
+        assert "]0;title: 7 visits" in said
+        assert "\x1b" not in said

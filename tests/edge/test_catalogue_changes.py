@@ -6,6 +6,7 @@ from nearsight.common.errors import NotFound, Unavailable
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
+from nearsight.protos import catalogue_pb2 as pb
 from support.edge import (
     CATALOGUE,
     EdgeClient,
@@ -128,6 +129,33 @@ def test_requests_for_unknown_catalogues_create_no_cache(serve: Serve) -> None:
             with pytest.raises(NotFound):
                 device.send(photo(0), catalogue=name).result(LONG_S)
         assert [cache.name for cache in edge.caches.all()] == [CATALOGUE]
+
+
+def test_calls_that_name_no_catalogue_use_the_cache_of_the_only_one(
+    edge: EdgeDaemon, cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    wait_until(lambda: bool(edge.caches.listed), what="the listing of the cloud")
+    with EdgeClient(edge.endpoint, catalogue="") as device:
+        warm(edge, device, [0, 1])
+        assert device.ask(photo(0)) == ("00", "edge")
+        listed = device.catalogues.list_objects(pb.ListObjectsRequest(), timeout_s=LONG_S, catalogue="")
+        assert len(listed.message.objects) == len(models)
+        assert device.report("01").object_ids
+        cloud.set_models(models[1:])
+        wait_until(lambda: cached(edge) == {"01"}, what="exhibit 0 out of the cache")
+        assert device.ask(photo(0)) == (None, "cloud")
+    assert [cache.name for cache in edge.caches.all()] == [CATALOGUE]
+
+
+def test_without_a_listing_of_the_cloud_calls_that_name_no_catalogue_create_no_cache(
+    serve: Serve, cloud: ScriptedCloud
+) -> None:
+    cloud.catalogues_error = Unavailable("still loading")
+    with serve() as (edge, _), EdgeClient(edge.endpoint, catalogue="") as device:
+        assert device.ask(photo(0)) == ("00", "cloud")
+        with pytest.raises(Unavailable, match="the catalogues of the cloud are not known"):
+            device.catalogues.list_objects(pb.ListObjectsRequest(), timeout_s=LONG_S, catalogue="")
+        assert edge.caches.all() == ()
 
 
 def test_a_listed_version_that_the_cloud_does_not_send_yet_is_not_requested_in_a_loop(

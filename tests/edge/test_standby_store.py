@@ -37,7 +37,20 @@ def test_an_edge_restarted_during_an_outage_answers_from_its_stored_standby(
     with serve(standby_mb=50, state=state) as (edge, device):
         wait_for_standby(edge, EXHIBITS)
         assert [device.ask(photo(number))[0] for number in (1, 5, 77)] == ["01", "05", None]
+        device.catalogue = ""
+        assert device.ask(photo(1)) == ("01", "edge")
         assert edge.ready()
+
+
+def test_a_catalogue_that_was_stored_without_a_name_is_removed(state: Path, serve: Serve) -> None:
+    with StandbyStore.beside(state) as store:
+        store.write("", store.listings()[CATALOGUE], [], [])
+    with serve(standby_mb=50, state=state) as (edge, _):
+        stored = edge.standbys._store
+        assert stored is not None
+        wait_for_standby(edge, EXHIBITS)
+        wait_until(lambda: set(stored.listings()) == {CATALOGUE}, what="the removal")
+        assert [cache.name for cache in edge.caches.all()] == [CATALOGUE]
 
 
 def test_a_cache_created_during_a_round_keeps_its_stored_models(

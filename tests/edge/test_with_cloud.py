@@ -11,7 +11,7 @@ from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.service import CatalogueService
 from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.daemon import EdgeDaemon
@@ -110,6 +110,16 @@ def test_catalogues_have_separate_caches(edge: EdgeDaemon) -> None:
         assert reader.ask(photo(0)) == (None, "cloud")
         wait_until(lambda: len(edge.caches.all()) == 2, what="a second cache")
         assert device.ask(photo(0)) == ("00", "edge")
+
+
+def test_with_several_catalogues_calls_must_name_one(edge: EdgeDaemon) -> None:
+    wait_until(lambda: len(edge.caches.listed) == 2, what="the listing of the cloud")
+    with EdgeClient(edge.endpoint, catalogue="") as device:
+        with pytest.raises(InvalidArgument, match="no catalogue was named"):
+            device.ask(photo(0))
+        with pytest.raises(InvalidArgument, match="no catalogue was named"):
+            device.catalogues.list_objects(pb.ListObjectsRequest(), timeout_s=LONG_S, catalogue="")
+    assert edge.caches.all() == ()
 
 
 def test_the_least_recently_used_catalogue_is_dropped(

@@ -48,6 +48,33 @@ def test_an_interrupted_run_continues_after_its_finished_cells(
 TARGETS = (Target("recall", 0.25, reached=False), Target("speed", 2.0, reached=True))
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [("v,e,0\n", "line 2: not 4 fields"), ("v,e,0,1\n", "has 0 visitors of more than one exhibit")],
+)
+def test_a_run_with_unusable_visits_does_not_promise_to_continue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rows: str, said: str
+) -> None:
+    visits = tmp_path / "visits.csv"
+    visits.write_text(f"visitor,exhibit,start_s,end_s\n{rows}")
+    cells = (Cell("real", {"trace": fig6_3.RAW, "number": 0}),)
+    monkeypatch.setattr(fig6_3.Figure, "cells", lambda *_: cells)
+    assert run(tmp_path / "out", "--visits", str(visits)) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert said in shown
+    assert "continues" not in shown
+
+
+def test_a_malformed_file_of_visits_replaces_no_results(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    earlier = tmp_path / "out" / "rows.csv"
+    earlier.write_text("")
+    visits = tmp_path / "visits.csv"
+    visits.write_text("visitor,exhibit,start_s,end_s\nv,e,0\n")
+    assert run(tmp_path / "out", "--fresh", "--visits", str(visits)) == 2
+    assert earlier.exists()
+
+
 def test_missed_targets_are_printed_last(capsys: pytest.CaptureFixture[str]) -> None:
     experiment_cli._show_targets(TARGETS)
     assert capsys.readouterr().out.splitlines() == [

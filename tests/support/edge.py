@@ -82,9 +82,9 @@ class ScriptedCloud:
         Whether each recognition request asked for one look only.
     seconds_left : list of float
         Remaining time of each recognition request.
-    recognize_error, image_error, fetch_errors, listed_error
+    recognize_error, image_error, fetch_errors, listed_error, catalogues_error
         Errors to answer with: to all recognition requests; to those with an image; to requests for an
-        object's model, by object, in any batch; to requests for a list of objects.
+        object's model, by object, in any batch; to requests for a list of objects, or of catalogues.
     listings : int
         Number of requests for the list of catalogues.
     hidden : bool
@@ -116,6 +116,7 @@ class ScriptedCloud:
         self.image_error: NearsightError | None = None
         self.fetch_errors: dict[str, NearsightError] = {}
         self.listed_error: NearsightError | None = None
+        self.catalogues_error: NearsightError | None = None
         self.listings = 0
         self.silent: set[str] = set()
         self.malformed: set[str] = set()
@@ -168,7 +169,7 @@ class _Recognition(Service):
         assert cloud.gate.wait(LONG_S)
         if cloud.recognize_error is not None:
             raise copy.copy(cloud.recognize_error)
-        if context.catalogue != CATALOGUE or cloud.hidden:
+        if context.catalogue not in ("", CATALOGUE) or cloud.hidden:
             raise NotFound(f"there is no catalogue {context.catalogue!r}")
         if request.HasField("image"):
             assert cloud.image_gate.wait(LONG_S)
@@ -195,13 +196,15 @@ class _Catalogue(Service):
     ) -> pb.ListCataloguesResponse:
         cloud = self._cloud
         cloud.listings += 1
+        if cloud.catalogues_error is not None:
+            raise copy.copy(cloud.catalogues_error)
         summary = pb.CatalogueSummary(name=CATALOGUE, objects=len(cloud.recognizer), revision=cloud.revision)
         return pb.ListCataloguesResponse(catalogues=[] if cloud.hidden else [summary])
 
     def list_objects(self, request: pb.ListObjectsRequest, context: CallContext) -> pb.ListObjectsResponse:
         if self._cloud.listed_error is not None:
             raise copy.copy(self._cloud.listed_error)
-        if context.catalogue != CATALOGUE or self._cloud.hidden:
+        if context.catalogue not in ("", CATALOGUE) or self._cloud.hidden:
             raise NotFound(f"there is no catalogue {context.catalogue!r}")
         models = self._cloud.recognizer.models.values()
         return pb.ListObjectsResponse(

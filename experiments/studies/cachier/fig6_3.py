@@ -8,8 +8,8 @@ predicts nothing; and with its prior from the lower orders, as used by the edge.
 Generated visitors are drawn anew for every repetition. They choose the next exhibit by their current
 position, so the first order predicts them best by construction. This result says nothing about museums and is
 no target. Targets apply to real visitors (``--visits``). These are divided into fifths several times, and
-each fifth is the test set once. Their logs are evaluated raw, and without the flicker of sensors between
-neighbouring exhibits.
+each fifth is the test set once. Visitors of only one exhibit are left out, because there is no step to
+predict. The logs are evaluated raw, and without the flicker of sensors between neighbouring exhibits.
 """
 
 from __future__ import annotations
@@ -162,10 +162,11 @@ def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[in
 def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
     if trace == GENERATED or options.visits is None:
         return list(sequences(generate_visits(rng)).values())
-    walks = list(sequences(read_visits_csv(options.visits)).values())
+    walks = [walk for walk in sequences(read_visits_csv(options.visits)).values() if len(walk) > 1]
     if len(walks) < _FOLDS:
         raise InvalidArgument(
-            f"{options.visits} has {len(walks)} visitors", advice=f"at least {_FOLDS} are needed"
+            f"{options.visits} has {len(walks)} visitors of more than one exhibit",
+            advice=f"at least {_FOLDS} are needed",
         )
     return [without_flicker(walk) for walk in walks] if trace == STEADY else walks
 

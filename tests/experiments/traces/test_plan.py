@@ -109,6 +109,14 @@ def test_the_header_of_a_trace_determines_its_form(tmp_path: Path) -> None:
         is_request_trace(tmp_path / "none.csv")
 
 
+def test_a_damaged_trace_is_refused_by_the_reader_of_visits(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.csv"
+    path.write_text('"' + "visitor,exhibit,start_s,end_s\n" * 5000)
+    assert not is_request_trace(path)
+    with pytest.raises(InvalidArgument, match="not a CSV table"):
+        plan_from_visits(path, DATASET, np.random.default_rng(1))
+
+
 def test_a_trace_without_requests_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("objectID,imagePath,time_ms\n")
     with pytest.raises(InvalidArgument, match="no requests"):

@@ -3,11 +3,13 @@
 import csv
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.markov import MarkovSettings
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.cachier.fig6_3 import Figure, accuracy, without_flicker
@@ -34,20 +36,34 @@ def test_without_backoff_a_model_of_high_order_predicts_nothing_for_new_paths() 
     assert accuracy(["abcd"], ["dbcd"], backoff)[1][8] == 3
 
 
-def test_each_real_visitor_is_tested_once_and_both_variants_share_the_folds(tmp_path: Path) -> None:
-    visits = tmp_path / "stays.csv"
+def log_of(folder: Path, walks: Sequence[str]) -> Path:
+    """A log of visitors with these exhibits, one letter each."""
+    visits = folder / "stays.csv"
     with visits.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["visitor", "exhibit", "start_s", "end_s"])
-        for visitor in range(10):
-            for at, exhibit in enumerate("abc"[: 2 + visitor % 2]):
+        for visitor, walk in enumerate(walks):
+            for at, exhibit in enumerate(walk):
                 writer.writerow([f"v{visitor}", exhibit, 10 * at, 10 * at + 5])
-    options = RunOptions(visits=visits)
+    return visits
+
+
+def test_each_real_visitor_is_tested_once_and_both_variants_share_the_folds(tmp_path: Path) -> None:
+    options = RunOptions(visits=log_of(tmp_path, ["ab", "abc"] * 5))
     cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] != "generated"]
     steps = {cell.key: int(Figure().run(cell, options)[0]["steps"]) for cell in cells}
     raw = [steps[f"real-raw-{fold:02d}"] for fold in range(20)]
     assert [sum(raw[start : start + 5]) for start in range(0, 20, 5)] == [5 * 1 + 5 * 2] * 4
     assert raw == [steps[f"real-without-flicker-{fold:02d}"] for fold in range(20)]
+
+
+def test_visitors_of_one_exhibit_are_left_out(tmp_path: Path) -> None:
+    options = RunOptions(visits=log_of(tmp_path, ["ab", *"abcdefgh", "abababab", "aa", *["abc"] * 3]))
+    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] != "generated"]
+    assert all(row["steps"] for cell in cells for row in Figure().run(cell, options))
+    options = RunOptions(visits=log_of(tmp_path, [*"abcde", *["ab"] * 4]))
+    with pytest.raises(InvalidArgument, match="has 4 visitors of more than one exhibit"):
+        Figure().run(cells[0], options)
 
 
 @pytest.mark.parametrize(
