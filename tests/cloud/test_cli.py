@@ -138,7 +138,8 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),
         (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "was rejected"),
         (["objects", "add", "museum/references/0001.jpg", "--metadata", "x"], 2, "KEY=VALUE"),
-        (["--database", "x.db", "catalogues"], 2, "put them behind"),
+        (["--database", "x.db", "catalogues"], 2, "put it at the end: nearsight cloud catalogues"),
+        (["catalogues", "--database", "x.db", "remove", "m"], 2, "nearsight cloud catalogues remove"),
     ],
 )
 def test_mistakes_get_one_line_and_an_exit_code(

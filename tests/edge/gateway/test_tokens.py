@@ -94,6 +94,8 @@ def test_the_command_adds_lists_and_revokes(
     assert link == f"open https://a:1/?catalogue={CATALOGUE}#token={secret}"
     assert main([*command, "list", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["visitors"]
+    assert main(["gateway", "--tokens", "other.json", "tokens", "revoke", "visitors"]) == 2
+    assert "--tokens before 'tokens'" in capsys.readouterr().err
     assert main([*command, "revoke", "visitors"]) == 0
     assert read_tokens(tmp_path / "gateway-tokens.json") == ()
     assert main([*command, "revoke", "visitors"]) == 5
