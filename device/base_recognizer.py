@@ -198,9 +198,9 @@ class BaseRecognizer:
         """End requests in flight with `Cancelled`, run the remaining callbacks, free all resources.
 
         When called from a callback, it does not wait for the callbacks. It does not wait either for callbacks
-        that are awaited on the event loop of the calling thread. Later requests are answered `Cancelled`. May
-        be called twice. In a forked process it does nothing, because the resources belong to the original
-        process.
+        that are awaited on the event loop of the calling thread, nor for those behind them. Later requests
+        are answered `Cancelled`. May be called twice. In a forked process it does nothing, because the
+        resources belong to the original process.
         """
         if os.getpid() != self._process:
             return
