@@ -21,6 +21,7 @@ from nearsight.common.command_line.options import (
     KeyOption,
     ServerKeyOption,
     SetOption,
+    command_follows,
     flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
@@ -83,12 +84,7 @@ def run_cloud(
     announce: AnnounceOption = None,
 ) -> None:
     """Run the daemon, unless a command follows."""
-    if ctx.invoked_subcommand is not None:
-        if create or any(given is not None for given in (listen, database, config, assignments, announce)):
-            raise InvalidArgument(
-                f"options before {ctx.invoked_subcommand!r} are for the daemon",
-                advice=f"put them behind it: nearsight cloud {ctx.invoked_subcommand} --database …",
-            )
+    if command_follows(ctx):
         return
     from nearsight.cloud.daemon import CloudDaemon
     from nearsight.common.operation.daemon import run_daemon
@@ -166,7 +162,7 @@ def list_catalogues(
     as_json: JsonOption = False,
 ) -> None:
     """List the catalogues, unless a command follows."""
-    if ctx.invoked_subcommand is not None:
+    if command_follows(ctx):
         return
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), "") as access:

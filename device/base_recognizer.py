@@ -18,6 +18,7 @@ from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.effects import Stage
 from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.rpc.envelope import LONGEST_S
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.forks import used_after_fork
@@ -31,7 +32,6 @@ from nearsight.device.video.stream import Ask, LiveStream, StreamAnswer
 if TYPE_CHECKING:
     from nearsight.device.video.session import VideoSession
 
-LONGEST_TIMEOUT_S = 86_400.0
 CLOSE_TIMEOUT_S = 5.0
 """Maximum wait of `BaseRecognizer.close` for running and queued callbacks [s]."""
 
@@ -198,9 +198,9 @@ class BaseRecognizer:
         """End requests in flight with `Cancelled`, run the remaining callbacks, free all resources.
 
         When called from a callback, it does not wait for the callbacks. It does not wait either for callbacks
-        that are awaited on the event loop of the calling thread. Later requests are answered `Cancelled`. May
-        be called twice. In a forked process it does nothing, because the resources belong to the original
-        process.
+        that are awaited on the event loop of the calling thread, nor for those behind them. Later requests
+        are answered `Cancelled`. May be called twice. In a forked process it does nothing, because the
+        resources belong to the original process.
         """
         if os.getpid() != self._process:
             return
@@ -237,8 +237,6 @@ class BaseRecognizer:
         allowed_s = self._settings.timeout_s if timeout_s is None else timeout_s
         if not isinstance(allowed_s, int | float):
             raise TypeError(f"timeout_s must be a number of seconds, not {type(allowed_s).__name__}")
-        if not 0 < allowed_s <= LONGEST_TIMEOUT_S:
-            raise ValueError(
-                f"timeout_s must be above 0 and at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}"
-            )
+        if not 0 < allowed_s <= LONGEST_S:
+            raise ValueError(f"timeout_s must be above 0 and at most {LONGEST_S:g} seconds, got {allowed_s}")
         return allowed_s

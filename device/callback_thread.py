@@ -85,7 +85,7 @@ class CallbackThread:
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[Job, AbstractEventLoop | None]] = deque()
-        self._runs_on: AbstractEventLoop | None = None
+        self._awaits_on: AbstractEventLoop | None = None
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -110,33 +110,40 @@ class CallbackThread:
         Returns
         -------
         bool
-            Whether all jobs have run. False if called from a job, or in the thread of an event loop that
-            awaits a job: it cannot wait there.
+            Whether all jobs have run. False at once if called from a job. False in the thread of an event
+            loop as soon as a result is awaited on that loop: it cannot wait there.
         """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
             own = running_loop()
-            loops = {self._runs_on, *(loop for _, loop in self._jobs)}
-            if threading.current_thread() is self._thread or (own is not None and own in loops):
+            if threading.current_thread() is self._thread:
                 return False
-            return self._changed.wait_for(lambda: self._thread is None, timeout_s)
+            self._changed.wait_for(
+                lambda: self._thread is None or (own is not None and self._awaits_on is own), timeout_s
+            )
+            return self._thread is None
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
+        while (entry := self._next()) is not None:
+            job, loop = entry
             try:
-                await_result(job(), self._runs_on)
+                result = job()
+                if inspect.isawaitable(result):
+                    with self._changed:
+                        self._awaits_on = loop
+                        self._changed.notify_all()
+                await_result(result, loop)
             # Application code may raise anything, also `SystemExit`; later callbacks must still run.
             except BaseException:  # noqa: BLE001
                 _log.exception("a callback raised")
 
-    def _next(self) -> Job | None:
+    def _next(self) -> tuple[Job, AbstractEventLoop | None] | None:
         with self._changed:
-            self._runs_on = None
+            self._awaits_on = None
             self._changed.wait_for(lambda: bool(self._jobs) or self._closed)
             if self._jobs:
-                job, self._runs_on = self._jobs.popleft()
-                return job
+                return self._jobs.popleft()
             self._thread = None
             self._changed.notify_all()
             return None

@@ -52,7 +52,9 @@ def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
     catalogue: CatalogueOption = None,
     timeout_s: Annotated[
         float | None,
-        typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Timeout per photo. Default: 5."),
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0.001, max=86_400, help="Timeout per photo. Default: 5."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list, one entry per photo.")] = False,
     draw: Annotated[

@@ -10,10 +10,11 @@ from pydantic import Field
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.common.rpc.envelope import LONGEST_S
 from nearsight.common.settings import SettingsGroup
 from nearsight.device.peers.settings import PeerSettings
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
 
 
 class UploadSettings(SettingsGroup):

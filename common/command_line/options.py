@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, InvalidArgument
 
 ConfigOption = Annotated[
     Path | None,
@@ -67,6 +67,26 @@ def endpoints_argument(example: str) -> Any:
         help=f"For example {example}. Default: those of the settings and of this machine.",
         show_default=False,
     )
+
+
+def command_follows(ctx: typer.Context) -> bool:
+    """Whether a command follows the one of ``ctx``.
+
+    Raises
+    ------
+    InvalidArgument
+        If options were given before that command, which does not receive them.
+    """
+    if ctx.invoked_subcommand is None:
+        return False
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise InvalidArgument(
+                f"{option.opts[0]} before {ctx.invoked_subcommand!r} does not apply to that command",
+                advice=f"put it at the end: {ctx.command_path} {ctx.invoked_subcommand} … {option.opts[0]} …",
+            )
+    return True
 
 
 def flag_overrides(

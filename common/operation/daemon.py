@@ -23,6 +23,7 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.files import replacing
 from nearsight.common.logging import configure_logging, get_logger
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.rpc.names import same_address
 
 STOP_MARGIN_S = 2.0
 """Time beyond the grace period after which a stop that hangs is aborted [s]."""
@@ -99,7 +100,7 @@ def run_daemon(
 def _check_tiers(name: str, settings: DaemonSettings) -> None:
     """Refuse a daemon as its own next tier: it would forward each request to itself, for ever."""
     for tier in settings.next_tiers() if isinstance(settings, RpcDaemonSettings) else ():
-        if tier.endpoint == settings.endpoint_here():
+        if same_address(tier.endpoint, settings.endpoint_here()):
             raise ConfigurationError(
                 f"{tier.endpoint} is the address of this {name} itself, and not of its {tier.daemon}",
                 advice=f"give the address of the {tier.daemon}",

@@ -167,15 +167,17 @@ def allow_client(
     catalogues : sequence of str
         Catalogues that it may use; empty: all. If no right is given, its current rights stay.
     writes : sequence of str
-        Catalogues, of these, that it may change, which makes it a writer; empty: a writer may change all.
+        Catalogues, of these, that it may change, which makes it a writer. Empty: its current ones; with a
+        role, a writer may change all.
     overwrite : bool
         Replace another key of the same name.
 
     Raises
     ------
     ConfigurationError
-        If there is no public key, no name for it, another client has the name, a name is not valid for a
-        catalogue, or ``writes`` is given for a reader.
+        If there is no public key, no name for it, another client has the name, the key is allowed under
+        another name, a name is not valid for a catalogue, ``writes`` is given for a reader, or it would name
+        catalogues that the client may not use.
     """
     key = read_public_key(public_key)
     name = name or ("" if is_key(public_key) else Path(public_key).stem)
@@ -188,6 +190,12 @@ def allow_client(
         )
     if writes and role is Role.READER:
         raise ConfigurationError("a reader cannot change catalogues", advice="omit --role or --writes")
+    entries = list_key_files(folder) if folder.is_dir() else ()
+    if other := next((one.name for one in entries if one.public_key == key and one.name != name), None):
+        raise ConfigurationError(
+            f"this key is allowed already, under the name {other}",
+            advice=f"change its rights with --name {other}, or first run `nearsight keys forbid {other}`",
+        )
     target = folder / f"{name}.key"
     before = None
     if target.exists() and not overwrite:
@@ -199,6 +207,13 @@ def allow_client(
             )
         if role is None and not catalogues and not writes:
             return before
+        if role is None and not writes:
+            writes = before.writes
+    if writes and not _within(writes, catalogues):
+        raise ConfigurationError(
+            f"{name} would change {', '.join(writes)}, and may use {', '.join(catalogues)} only",
+            advice="give each --writes also as --catalogue, or --role to replace the former --writes",
+        )
     given = Role.WRITER if writes else role or (before.role if before else Role.READER)
     metadata = {"role": str(given)}
     for field, names in (("catalogues", catalogues), ("writes", writes)):

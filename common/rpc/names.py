@@ -32,6 +32,22 @@ def split_name(endpoint: str) -> tuple[str, str]:
     return "", ""
 
 
+def same_address(one: str, other: str) -> bool:
+    """Whether two endpoints are equal, or have one TCP port, and hosts that share an IP address.
+
+    Names are resolved only if the ports are equal, as this may take many seconds. A name that does not
+    resolve has no address.
+    """
+    if one == other or not one.startswith("tcp://") or one.rpartition(":")[2] != other.rpartition(":")[2]:
+        return one == other
+    hosts = (end.removeprefix("tcp://").rpartition(":")[0].strip("[]") for end in (one, other))
+    try:
+        found, others = ({where[0] for *_, where in socket.getaddrinfo(host, None)} for host in hosts)
+    except (OSError, UnicodeError):
+        return False
+    return not found.isdisjoint(others)
+
+
 class NameResolver:
     """Resolves names on its own threads, with one lookup at a time per name. Thread-safe.
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import re
 import stat
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import zmq
+from zmq.utils import z85
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.common.files import write_atomically
 from nearsight.common.rpc.sockets import is_local
 
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
 KEYS_ADVICE = "make one with `nearsight keys generate NAME --dir keys`"
 
@@ -146,7 +147,15 @@ def read_public_key(source: str | Path) -> str:
 def is_key(source: str | Path) -> bool:
     """Whether the value is a key itself and not the path of a file."""
     # A path may consist of 40 characters of Z85 as well, but then it ends in ``.key``.
-    return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
+    return isinstance(source, str) and not source.endswith(".key") and _is_z85_key(source)
+
+
+def _is_z85_key(text: str) -> bool:
+    """Whether it is the Z85 text of 32 bytes; not every 5 characters of the alphabet are 4 bytes."""
+    try:
+        return len(z85.decode(text)) == 32
+    except (KeyError, ValueError, struct.error):
+        return False
 
 
 def read_key_file(path: Path) -> Mapping[str, str]:
@@ -167,7 +176,7 @@ def read_key_file(path: Path) -> Mapping[str, str]:
     fields = {name.strip(): value.strip("\"' \t") for name, equals, value in pairs if equals}
     if "public-key" not in fields:
         raise ConfigurationError(f"{path} is not a key file", advice=KEYS_ADVICE)
-    if not all(_Z85_KEY.fullmatch(fields.get(name, "0" * 40)) for name in ("public-key", "secret-key")):
+    if not all(_is_z85_key(fields[name]) for name in ("public-key", "secret-key") if name in fields):
         raise ConfigurationError(f"{path} holds a damaged key", advice=KEYS_ADVICE)
     return fields
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.common.recognition.images import GrayImage
 from nearsight.common.recognition.results import Corners
+from nearsight.common.rpc.envelope import LONGEST_S
 from nearsight.device.recognition import Recognition
 from nearsight.device.video.gate import SAME_PICTURE, SAME_SCENE, STEADY, BlurGate, Glance, glance_at
 from nearsight.device.video.tracking import Outline, OutlineTracker
@@ -83,9 +84,9 @@ class StreamSettings:
     """Deadline of a request [s]."""
 
     def __post_init__(self) -> None:
-        if not (self.credits >= 1 and self.refresh_s >= 0 and 0 < self.timeout_s < math.inf):
+        if not (self.credits >= 1 and self.refresh_s >= 0 and 0 < self.timeout_s <= LONGEST_S):
             raise InvalidArgument(
-                f"a stream needs credits >= 1, refresh_s >= 0 and a finite timeout_s > 0, got {self}"
+                f"a stream needs credits >= 1, refresh_s >= 0 and 0 < timeout_s <= {LONGEST_S:g}, got {self}"
             )
 
 

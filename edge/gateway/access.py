@@ -48,6 +48,7 @@ class Access:
         self._tokens = tokens
         self._origins = frozenset(origins)
         self._limits = limits
+        self._load_error = ""
         self._clock = clock
         self._rates: dict[str, tuple[float, float]] = {}
         self.held_bytes = 0
@@ -106,10 +107,14 @@ class Access:
         """Load changes of the token file."""
         if self._tokens is None:
             return
+        reason = ""
         try:
             self._tokens.refresh()
         except ConfigurationError as error:
-            self._log.error("the token file cannot be loaded; the tokens are unchanged", reason=str(error))
+            reason = str(error)
+            if reason != self._load_error:
+                self._log.error("the token file cannot be loaded; the tokens are unchanged", reason=reason)
+        self._load_error = reason
 
     def charge(self, visitor: Token) -> None:
         """Count one photo of a client.

@@ -15,6 +15,7 @@ from nearsight.common.command_line.options import (
     ConfigOption,
     JsonOption,
     SetOption,
+    command_follows,
     flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
@@ -55,7 +56,7 @@ def gateway(  # noqa: PLR0917  each is a flag
     announce: AnnounceOption = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM, unless a command follows."""
-    if ctx.invoked_subcommand is not None:
+    if command_follows(ctx):
         return
     from nearsight.common.config.base import load_settings
     from nearsight.common.operation.daemon import run_daemon

@@ -153,7 +153,7 @@ class TokenFile:
         Raises
         ------
         ConfigurationError
-            If it is damaged; then the tokens are unchanged.
+            If it is damaged or cannot be read; then the tokens are unchanged, and the next call loads it.
         """
         try:
             status = self._path.stat()
@@ -161,5 +161,5 @@ class TokenFile:
         except OSError:
             seen = None
         if seen != self._seen:
-            self._seen = seen
             self.by_digest = {token.sha256: token for token in read_tokens(self._path)}
+            self._seen = seen

@@ -30,6 +30,7 @@ from nearsight.common.errors import (
     BROKEN_PIPE,
     EXIT_CODES,
     INTERRUPTED,
+    InvalidArgument,
     MissingDependency,
     NearsightError,
     as_setup_error,
@@ -289,6 +290,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  the last handler: the user receives one line, not a traceback
+        given = sys.argv[1:] if arguments is None else arguments
+        if isinstance(error, UnicodeEncodeError) and any(error.object in argument for argument in given):
+            error = InvalidArgument(
+                f"{error.object!r} is not valid UTF-8", advice="give this argument in UTF-8"
+            )
         return _report(error, show=invocation.debug)
     return 0
 

@@ -22,6 +22,8 @@ from support.leash import leashed
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import LONG_S, wait_until
 
+LILIES = "museum/references/0001.jpg"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -137,8 +139,13 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "go together"),
         (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),
         (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "was rejected"),
-        (["objects", "add", "museum/references/0001.jpg", "--metadata", "x"], 2, "KEY=VALUE"),
-        (["--database", "x.db", "catalogues"], 2, "put them behind"),
+        (["objects", "add", LILIES, "--metadata", "x"], 2, "KEY=VALUE"),
+        (["--database", "x.db", "catalogues"], 2, "put it at the end: nearsight cloud catalogues"),
+        (["objects", "remove", "\udcff", "--cloud", "tcp://127.0.0.1:1"], 2, r"'\udcff' is not valid UTF-8"),
+        (["objects", "list", "--catalogue", "\udcff", "--cloud", "tcp://127.0.0.1:1"], 2, "in UTF-8"),
+        (["objects", "add", LILIES, "--label", "a\udcff", "--catalogue", "m"], 2, "in UTF-8"),
+        (["objects", "add", LILIES, "--metadata", "a=\udcff", "--catalogue", "m"], 2, "in UTF-8"),
+        (["catalogues", "--database", "x.db", "remove", "m"], 2, "nearsight cloud catalogues remove"),
     ],
 )
 def test_mistakes_get_one_line_and_an_exit_code(

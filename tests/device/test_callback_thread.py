@@ -164,6 +164,28 @@ def test_close_in_the_thread_of_a_loop_does_not_wait_for_jobs_of_that_loop() -> 
     assert callbacks.close(LONG_S)
 
 
+@pytest.mark.parametrize("then_async", [False, True])
+def test_close_in_the_thread_of_a_loop_waits_for_the_plain_jobs_before_an_async_one(then_async: bool) -> None:
+    callbacks, ran, ended = CallbackThread(), [], threading.Event()
+
+    async def last() -> None:
+        ended.set()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(200):
+            callbacks.submit(lambda number=number: ran.append(number), loop)
+        if then_async:
+            callbacks.submit(last, loop)
+        assert callbacks.close(600.0) is not then_async
+        assert ran == list(range(200))
+        while then_async and not ended.is_set():
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert callbacks.close(LONG_S)
+
+
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_a_loop_that_is_closed_early_is_logged(when: str) -> None:
     callbacks, loop, begun = CallbackThread(), asyncio.new_event_loop(), threading.Event()

@@ -48,11 +48,12 @@ def test_an_invalid_profile_is_refused_with_the_command_that_creates_one(
     assert main([*command, "--profile", "absent.json"]) == 2
 
 
+@pytest.mark.parametrize("here", ["tcp://127.0.0.1:7100", "tcp://localhost:7100"])
 def test_an_edge_is_not_its_own_cloud(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], here: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    here = "tcp://127.0.0.1:7100"
-    assert main(["edge", "--cloud", here, "--listen", here, "--set", "metrics_listen="]) == 5
+    listen = "tcp://127.0.0.1:7100"
+    assert main(["edge", "--cloud", here, "--listen", listen, "--set", "metrics_listen="]) == 5
     said = f"{here} is the address of this edge itself, and not of its cloud; give the address of the cloud"
     assert capsys.readouterr().err == f"error: {said}\n"

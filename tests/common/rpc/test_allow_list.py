@@ -1,4 +1,5 @@
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -282,6 +283,12 @@ def test_one_key_reads_all_catalogues_and_changes_one(tmp_path: Path) -> None:
         curator.catalogue_of(Access.CHANGES_CATALOGUE, "gallery")
     with pytest.raises(ConfigurationError, match="a reader cannot change catalogues"):
         allow_client(files.public_file, folder, role=Role.READER, writes=["museum"])
+    narrowed = allow_client(files.public_file, folder, catalogues=["museum", "gallery"])
+    assert (narrowed.role, narrowed.writes) == (Role.WRITER, ("museum",))
+    for rights in ({"catalogues": ["gallery"]}, {"catalogues": ["museum"], "writes": ["museum", "gallery"]}):
+        with pytest.raises(ConfigurationError, match="curator would change museum"):
+            allow_client(files.public_file, folder, **rights)
+    assert read_caller(folder / "curator.key") == narrowed
     assert allow_client(files.public_file, folder, role=Role.WRITER).writes == ()
 
 
@@ -290,9 +297,11 @@ def test_a_key_file_without_a_role_belongs_to_a_reader(tmp_path: Path) -> None:
     assert read_caller(files.public_file) == Caller("phone", files.public_key, Role.READER)
 
 
-def test_forbidding_names_the_other_files_of_the_key(tmp_path: Path) -> None:
+def test_a_key_is_allowed_under_one_name_and_forbidding_names_copies_of_its_file(tmp_path: Path) -> None:
     files, folder = generate_keys(tmp_path, "phone"), tmp_path / "allowed"
     allow_client(files.public_file, folder)
-    allow_client(files.public_file, folder, name="spare")
+    with pytest.raises(ConfigurationError, match="allowed already, under the name phone"):
+        allow_client(files.public_file, folder, name="spare", overwrite=True)
+    shutil.copy(files.public_file, folder / "spare.key")
     assert forbid_client("phone", folder) == ["spare"]
     assert forbid_client("spare", folder) == []

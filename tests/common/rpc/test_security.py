@@ -214,9 +214,13 @@ def test_files_without_a_valid_key_are_refused(tmp_path: Path) -> None:
         read_secret_key(files.public_file)
     (tmp_path / "bad.key").write_text("rubbish")
     (tmp_path / "short.key").write_text('curve\n    public-key = "abc"\n')
-    for name in ("bad.key", "short.key", "missing.key"):
+    # The alphabet is that of Z85, but five times '#' exceeds 4 bytes.
+    (tmp_path / "mistyped.key").write_text(f'curve\n    public-key = "{"#" * 40}"\n')
+    for name in ("bad.key", "short.key", "mistyped.key", "missing.key"):
         with pytest.raises(ConfigurationError, match="key"):
             read_public_key(tmp_path / name)
+    with pytest.raises(ConfigurationError, match="no key file"):
+        read_public_key("#" * 40)
 
 
 def test_a_key_may_be_given_itself_or_as_a_file_whose_path_looks_like_a_key(tmp_path: Path) -> None:

@@ -228,6 +228,12 @@ def test_programming_errors_are_raised_immediately(
     assert recognizer.pending == 0
 
 
+@pytest.mark.parametrize("timeout_s", [0.0, float("inf"), 86_401.0])
+def test_a_timeout_out_of_range_is_refused_when_the_settings_are_created(timeout_s: float) -> None:
+    with pytest.raises(ConfigurationError, match="timeout_s"):
+        RecognizerSettings(timeout_s=timeout_s)
+
+
 def test_a_recognizer_without_any_tier_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="edge or a cloud"):
         Recognizer(None, "", "museum")

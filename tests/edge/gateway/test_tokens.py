@@ -1,10 +1,12 @@
 """Tokens: the file, the command, and their use by a gateway, also during streams."""
 
+import errno
 import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -75,6 +77,23 @@ def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, cont
     assert not tokens.by_digest
 
 
+def test_a_revocation_whose_read_failed_is_loaded_later_and_the_failure_is_logged_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_token(file, "visitors")
+    tokens = TokenFile(file)
+    access = Access(tokens, (), LimitSettings(), ManualClock())
+    revoke_token(file, "visitors")
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(Path, "read_bytes", Mock(side_effect=OSError(errno.EMFILE, "too many open files")))
+        for _ in range(3):
+            access.refresh()
+    assert [line["reason"] for line in logs] == [f"cannot read the tokens in {file}: too many open files"]
+    assert len(tokens.by_digest) == 1
+    access.refresh()
+    assert not tokens.by_digest
+
+
 def test_concurrent_changes_of_tokens_are_all_stored(file: Path) -> None:
     add_token(file, "former")
     with ThreadPoolExecutor(9) as pool:
@@ -94,6 +113,8 @@ def test_the_command_adds_lists_and_revokes(
     assert link == f"open https://a:1/?catalogue={CATALOGUE}#token={secret}"
     assert main([*command, "list", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["visitors"]
+    assert main(["gateway", "--tokens", "other.json", "tokens", "revoke", "visitors"]) == 2
+    assert "--tokens before 'tokens'" in capsys.readouterr().err
     assert main([*command, "revoke", "visitors"]) == 0
     assert read_tokens(tmp_path / "gateway-tokens.json") == ()
     assert main([*command, "revoke", "visitors"]) == 5
