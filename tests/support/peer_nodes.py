@@ -188,12 +188,16 @@ def split(half: Sequence[PeerNode], other: Sequence[PeerNode]) -> list[Wire]:
 
 
 def drop(nodes: Sequence[PeerNode], unreachable: Sequence[PeerNode]) -> None:
-    """Let these nodes notice that others cannot be reached, as by a failed call, and wait until they left."""
-    for node in nodes:
-        for other in unreachable:
+    """Let these nodes notice that others cannot be reached, as by failed calls, and wait until they left.
+
+    An answer that was in transit at the cut makes a node present again, so one failed call may not suffice.
+    """
+
+    def all_left() -> bool:
+        seen = [(node, other) for node in nodes for other in unreachable]
+        seen = [(node, other) for node, other in seen if other.node_id in node.route.cluster.view.nodes]
+        for node, other in seen:
             node._discovery.call_failed(other.node_id)
-    gone = {node.node_id for node in unreachable}
-    wait_until(
-        lambda: all(gone.isdisjoint(node.route.cluster.view.nodes) for node in nodes),
-        what="unreachable nodes dropped",
-    )
+        return not seen
+
+    wait_until(all_left, what="unreachable nodes dropped")
