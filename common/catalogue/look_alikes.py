@@ -63,7 +63,7 @@ def compare(
     -------
     accepted, rejected
         Accepted objects with their rivals, and rejections. Of two twins among the new objects, the first is
-        accepted.
+        accepted. The stored model of a rejected object stays, so the others are compared with it, too.
     """
     new = {item.model.object_id: item.model for item in objects}
     others = {name: model for name, model in models.items() if name not in new}
@@ -93,6 +93,10 @@ def compare(
         accepted[name], others[name] = _with_rivals(item, rivals), item.model
         for other in rivals.keys() & accepted.keys():
             accepted[other] = _with_rivals(accepted[other], {name: rivals[other]})
+    if stay := [one for one in rejected if one.object_id in models]:
+        rest = [item for item in objects if item.model.object_id not in {one.object_id for one in stay}]
+        again, more = compare(rest, models, alike, indexed, settings, allow_similar=allow_similar)
+        return again, stay + more
     return [*accepted.values()], rejected
 
 
