@@ -255,7 +255,10 @@ def _added_response(outcome: PutOutcome) -> pb.AddObjectsResponse:
         added=outcome.added,
         replaced=outcome.replaced,
         unchanged=outcome.unchanged,
-        rejected=[pb.RejectedObject(object_id=one.object_id, reason=one.reason) for one in outcome.rejected],
+        rejected=[
+            pb.RejectedObject(object_id=one.object_id, reason=one.reason, twin=one.twin)
+            for one in outcome.rejected
+        ],
         skipped=[
             pb.SkippedImage(object_id=one.object_id, image=one.image, reason=one.reason)
             for one in outcome.skipped

@@ -211,7 +211,7 @@ def _log_training(done: int, total: int) -> None:
 def _log_problems(report: IngestionReport) -> None:
     for problem in report.problems[:_MOST_PROBLEMS]:
         _log.warning(
-            "an object is left out" if problem.rejected else "an image is not used",
+            "an object is rejected" if problem.rejected else "an image is not used",
             object_id=problem.object_id,
             path=str(problem.path or ""),
             reason=problem.reason,

@@ -87,7 +87,8 @@ def compare(
         twins = [other for other, resemblance in found.items() if resemblance.share >= TWIN_SHARE]
         if twins and not allow_similar:
             twin = max(twins, key=found.__getitem__)
-            rejected.append(Rejection(name, _TWIN.format(twin=twin, share=percent(found[twin].share))))
+            reason = _TWIN.format(twin=twin, share=percent(found[twin].share))
+            rejected.append(Rejection(name, reason, twin))
             continue
         rivals = {other: TWIN if other in twins else one.inliers for other, one in found.items()}
         accepted[name], others[name] = _with_rivals(item, rivals), item.model

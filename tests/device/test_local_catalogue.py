@@ -76,7 +76,7 @@ def test_a_duplicate_replaces_its_deleted_original(folder: Path) -> None:
     (folder / "same.jpg").write_bytes(picture_jpeg(1))
     with capture_logs() as logs:
         (kept,) = {"a", "same"} & versions(load(folder)).keys()
-    assert any(line["event"] == "an object is left out" for line in logs)
+    assert any(line["event"] == "an object is rejected" for line in logs)
     (folder / f"{kept}.jpg").unlink()
     assert {"a", "same"} & versions(load(folder)).keys() == {"a", "same"} - {kept}
 

@@ -124,6 +124,51 @@ def test_other_training_settings_train_everything_again(folder: Path, store: Cat
     assert len(report.replaced) == 5
 
 
+def exchange(first: Path, second: Path) -> None:
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+
+
+def test_pictures_are_exchanged_across_batches(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
+    ingest(folder, store)
+    exchange(folder / "references" / "0000.jpg", folder / "references" / "0004.jpg")
+    report = ingest(folder, store)
+    assert (sorted(report.replaced + report.added), report.problems) == (["0000", "0004"], [])
+    assert (report.done, report.total) == (5, 5)
+    assert len(ingest(folder, store).unchanged) == 5
+
+
+def test_pictures_are_renumbered_across_batches(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 2)
+    ingest(folder, store)
+    for number in range(5):
+        (folder / "references" / f"{number:04}.jpg").write_bytes(picture_jpeg((number + 1) % 5))
+    assert ingest(folder, store).problems == []
+    assert len(ingest(folder, store).unchanged) == 5
+
+
+def test_the_old_picture_stays_if_the_new_one_is_refused_and_no_other_object_claims_the_old_one(
+    folder: Path, store: CatalogueStore
+) -> None:
+    ingest(folder, store)
+    (folder / "references" / "0001.jpg").write_bytes(picture_jpeg(2))
+    (folder / "references" / "0003.jpg").write_bytes(b"broken")
+    report = ingest(folder, store)
+    assert sorted(report.rejected) == ["0001", "0003"]
+    assert all(one.reason.endswith("its earlier picture stays in use") for one in report.problems)
+    assert {one.object_id: one.version for one in store.objects("museum")} == dict.fromkeys(ids(store), 1)
+    (folder / "references" / "0009.jpg").write_bytes(picture_jpeg(1))
+    report = ingest(folder, store)
+    assert (report.added, sorted(report.rejected)) == (["0009"], ["0001", "0003"])
+    assert ids(store) == ["0000", "0002", "0003", "0004", "0009"]
+
+
 class RecordingTarget(DatabaseCatalogue):
     """A target that records the batches and can fail at one of them."""
 
