@@ -437,19 +437,25 @@ def _read_table(path: Path) -> dict[str, dict[str, str]]:
     advice = "it needs a header with object_id, usually object_id,label and further columns"
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if "object_id" not in (reader.fieldnames or ()):
+            reader = csv.reader(file)
+            header = [name.strip() for name in next(reader, ())]
+            if "object_id" not in header:
                 raise InvalidArgument(f"{path}, line 1: there is no column object_id", advice=advice)
-            for row in reader:
+            for fields in reader:
+                values = [value.strip() for value in fields]
+                if not any(values):  # spreadsheets write such rows at the end
+                    continue
                 where = f"{path}, line {reader.line_num}"
-                if None in row or None in row.values():
+                if len(values) != len(header):
                     raise InvalidArgument(
                         f"{where}: the number of fields differs from the header's", advice=advice
                     )
-                values = {name: value.strip() for name, value in row.items()}
-                if values["object_id"] in rows:
-                    raise InvalidArgument(f"{where}: {values['object_id']!r} occurs twice", advice=advice)
-                rows[values["object_id"]] = values
+                row = dict(zip(header, values, strict=True))
+                if not row["object_id"]:
+                    raise InvalidArgument(f"{where}: object_id is empty", advice=advice)
+                if row["object_id"] in rows:
+                    raise InvalidArgument(f"{where}: {row['object_id']!r} occurs twice", advice=advice)
+                rows[row["object_id"]] = row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidArgument(f"cannot read {path}: {error}", advice="save it as CSV in UTF-8") from error
     return rows

@@ -59,6 +59,15 @@ def test_the_image_folder_itself_may_be_given(folder: Path, store: CatalogueStor
     assert store.objects("museum")[1].label == "One"
 
 
+def test_a_table_may_have_empty_rows_and_spaces_as_spreadsheets_write_them(
+    folder: Path, store: CatalogueStore
+) -> None:
+    (folder / "objects.csv").write_text("object_id, label , year\n0001, Lilies,1906\n,,\n , ,\n\n,\n")
+    assert ingest(folder, store).problems == []
+    model = store.changes_since("museum", 0).written[1]
+    assert (model.object_id, model.label, model.metadata) == ("0001", "Lilies", {"year": "1906"})
+
+
 def test_broken_images_are_reported_and_the_others_ingested(folder: Path, store: CatalogueStore) -> None:
     broken = broken_images()
     for name, data in broken.items():
@@ -393,6 +402,7 @@ def test_folders_without_images_are_refused(tmp_path: Path, store: CatalogueStor
         ("object_id,label\n1\n", "line 2"),
         ("object_id,label\n1,a,b\n", "line 2"),
         ("object_id,label\n1,a\n1,b\n", "line 3: '1' occurs twice"),
+        ("object_id,label\n1,a\n ,b\n", "line 3: object_id is empty"),
         ("", "no column object_id"),
     ],
 )
