@@ -101,6 +101,15 @@ def test_a_folder_without_any_usable_image_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_folder_whose_usable_images_were_all_deleted_is_refused(folder: Path) -> None:
+    load(folder)
+    for name in "abc":
+        (folder / f"{name}.jpg").unlink()
+    (folder / "d.jpg").write_bytes(b"no image")
+    with pytest.raises(InvalidArgument, match=r"no image in .* can be used: .*d\.jpg: .*; send a JPEG"):
+        load(folder)
+
+
 def test_without_a_folder_of_images_no_index_is_created(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no folder"):
         load(tmp_path / "museum")
