@@ -19,7 +19,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -394,7 +394,10 @@ def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[st
         (inner, folder) if inner is not None and inner.is_dir() else (folder, folder.absolute().parent)
     )
     paths = _object_paths(images)
-    table = _child(images, "objects.csv") or _child(above, "objects.csv")
+    table = _child(images, "objects.csv")
+    if table is None:
+        with suppress(PermissionError):  # the folder above need not be readable
+            table = _child(above, "objects.csv")
     details = _read_table(table) if table else {}
     objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
     return objects, tuple(sorted(details.keys() - paths.keys()))

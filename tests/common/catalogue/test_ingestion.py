@@ -59,6 +59,20 @@ def test_the_image_folder_itself_may_be_given(folder: Path, store: CatalogueStor
     assert store.objects("museum")[1].label == "One"
 
 
+def test_the_folder_above_the_images_need_not_be_readable(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert len(ingest(folder / "references", store).added) == 5
+
+
 def test_a_table_may_have_empty_rows_and_spaces_as_spreadsheets_write_them(
     folder: Path, store: CatalogueStore
 ) -> None:
