@@ -98,7 +98,7 @@ class RemoteCatalogue:
             tuple(added.replaced),
             tuple(added.unchanged),
             added.revision,
-            tuple(Rejection(item.object_id, item.reason) for item in added.rejected) + too_large,
+            tuple(Rejection(item.object_id, item.reason, item.twin) for item in added.rejected) + too_large,
             tuple(SkippedImage(item.object_id, item.image, item.reason) for item in added.skipped),
         )
 

@@ -20,7 +20,7 @@ from nearsight.common.background.futures import then
 from nearsight.common.catalogue.answers import add_models
 from nearsight.common.catalogue.live_catalogue import Content
 from nearsight.common.catalogue.store import Author, PutOutcome, StoredObject
-from nearsight.common.catalogue.training import MAX_IMAGES_PER_OBJECT, NewObject
+from nearsight.common.catalogue.training import NewObject
 from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.inference.classification import classify
 from nearsight.common.inference.leases import Absent, Lease
@@ -235,9 +235,6 @@ def _new_objects(request: pb.AddObjectsRequest, context: CallContext) -> list[Ne
     declared = sum(item.images for item in request.objects)
     if declared != len(context.blobs):
         raise InvalidMessage(f"{declared} images are declared, {len(context.blobs)} arrived")
-    too_many = [item.object_id for item in request.objects if item.images > MAX_IMAGES_PER_OBJECT]
-    if too_many:
-        raise InvalidArgument(f"{too_many[0]!r} has more than {MAX_IMAGES_PER_OBJECT} images")
     blobs = iter(context.blobs)
     return [
         NewObject(
@@ -255,7 +252,10 @@ def _added_response(outcome: PutOutcome) -> pb.AddObjectsResponse:
         added=outcome.added,
         replaced=outcome.replaced,
         unchanged=outcome.unchanged,
-        rejected=[pb.RejectedObject(object_id=one.object_id, reason=one.reason) for one in outcome.rejected],
+        rejected=[
+            pb.RejectedObject(object_id=one.object_id, reason=one.reason, twin=one.twin)
+            for one in outcome.rejected
+        ],
         skipped=[
             pb.SkippedImage(object_id=one.object_id, image=one.image, reason=one.reason)
             for one in outcome.skipped

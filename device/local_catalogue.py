@@ -139,13 +139,14 @@ def _trained(
         if report.interrupted:
             raise KeyboardInterrupt
         _log_problems(report)
-        try:
+        live: LiveCatalogue | None = None
+        with suppress(NotFound):  # no image was ever accepted
             live = catalogue.live()
-        except NotFound as error:  # no image was ever accepted
+        if live is None or not live.recognizer.models:
             first = report.problems[0]
             raise InvalidArgument(
                 f"no image in {folder} can be used: {first.path or first.object_id}: {first.reason}"
-            ) from error
+            )
         _log.info(
             "the catalogue is ready",
             folder=str(folder),
@@ -211,7 +212,7 @@ def _log_training(done: int, total: int) -> None:
 def _log_problems(report: IngestionReport) -> None:
     for problem in report.problems[:_MOST_PROBLEMS]:
         _log.warning(
-            "an object is left out" if problem.rejected else "an image is not used",
+            "an object is rejected" if problem.rejected else "an image is not used",
             object_id=problem.object_id,
             path=str(problem.path or ""),
             reason=problem.reason,

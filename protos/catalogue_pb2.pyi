@@ -162,12 +162,14 @@ class SkippedImage(_message.Message):
     def __init__(self, object_id: _Optional[str] = ..., image: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RejectedObject(_message.Message):
-    __slots__ = ("object_id", "reason")
+    __slots__ = ("object_id", "reason", "twin")
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    TWIN_FIELD_NUMBER: _ClassVar[int]
     object_id: str
     reason: str
-    def __init__(self, object_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    twin: str
+    def __init__(self, object_id: _Optional[str] = ..., reason: _Optional[str] = ..., twin: _Optional[str] = ...) -> None: ...
 
 class RemoveObjectsRequest(_message.Message):
     __slots__ = ("object_ids",)

@@ -19,8 +19,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -61,6 +61,8 @@ class Problem:
     path: Path | None
     reason: str
     rejected: bool
+    twin: str = ""
+    """The object with the same picture, if the object was rejected for that."""
 
 
 @dataclass(slots=True)
@@ -100,6 +102,9 @@ class IngestionTarget(Protocol):
     def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
         """Train and store objects. Called from several threads."""
 
+    def remove(self, object_ids: Sequence[str]) -> object:
+        """Remove objects. Called from one of these threads."""
+
     def finish(self) -> None:
         """Wait until all objects that were put are durable. Called from one of these threads."""
 
@@ -120,6 +125,9 @@ def ingest_folder(
 ) -> IngestionReport:
     """Ingest all objects of a folder into a target.
 
+    An object cannot get a picture that another object still has, as after an exchange of two files. If the
+    other object has a new picture in the folder, too, it is removed, and both are tried again at the end.
+
     After Ctrl-C no more batches are started, and those in progress are finished. This holds in the main
     thread if SIGINT has Python's own handler. Another handler, or none, stays in use.
 
@@ -134,7 +142,7 @@ def ingest_folder(
     allow_similar : bool
         Also accept pictures that exist under another id.
     progress : callable
-        Called in this thread after each batch.
+        Called in this thread after each batch. Objects that are tried again count as not done.
     interrupted : callable
         Called in this thread after Ctrl-C, before it waits for the batches in progress.
     second_interrupt : signal handler
@@ -161,20 +169,36 @@ def ingest_folder(
     progress(report.done, total)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
     batches = _Batches(pool, report, progress)
+    outdated: set[str] = set()
+
+    def put_all(some: Sequence[Reference]) -> bool:
+        for batch in _in_batches(some):
+            batches.start(_ingest_batch, batch, target, stored, allow_similar)
+            if not batches.wait(threads):
+                break
+        return batches.wait(0)
+
     try:
         with _interrupt_handler(batches.interrupt, second_interrupt):
-            for batch in _in_batches(objects):
-                batches.start(_ingest_batch, batch, target, stored, allow_similar)
-                if not batches.wait(threads):
-                    break
-            if batches.wait(0):
-                batches.start(_finish, target)
-                batches.wait(0)
+            if put_all(objects):
+                twins = {problem.object_id: problem.twin for problem in report.problems if problem.twin}
+                outdated = twins.keys() & twins.values()
+                if outdated and batches.call(target.remove, sorted(outdated)):
+                    report.problems = [one for one in report.problems if one.object_id not in twins]
+                    put_all([item for item in objects if item.object_id in twins])
+                batches.call(target.finish)
         if report.interrupted:
             interrupted()
     finally:
         pool.shutdown(cancel_futures=True)
     batches.collect()
+    kept = stored.keys() - outdated
+    report.problems = [
+        replace(one, reason=f"{one.reason}; its earlier picture stays in use")
+        if one.rejected and one.object_id in kept
+        else one
+        for one in report.problems
+    ]
     return report
 
 
@@ -217,6 +241,17 @@ class _Batches:
     def start(self, work: Callable[..., IngestionReport], *arguments: object) -> None:
         self._running += 1
         self._pool.submit(work, *arguments).add_done_callback(self._ended.put)
+
+    def call(self, work: Callable[..., object], *arguments: object) -> bool:
+        """Call in the pool, and wait; False after an interruption, also an earlier one."""
+
+        def called() -> IngestionReport:
+            work(*arguments)
+            return IngestionReport(0)
+
+        if self.wait(0):
+            self.start(called)
+        return self.wait(0)
 
     def interrupt(self) -> None:
         """End the current `wait` and all later ones. Called by a signal handler."""
@@ -299,7 +334,7 @@ def _ingest_batch(
         outcome = target.put(new, allow_similar=allow_similar)
         report.include(outcome)
         report.problems += [
-            Problem(one.object_id, used[one.object_id][0], one.reason, rejected=True)
+            Problem(one.object_id, used[one.object_id][0], one.reason, rejected=True, twin=one.twin)
             for one in outcome.rejected
         ]
         report.problems += [
@@ -307,11 +342,6 @@ def _ingest_batch(
             for one in outcome.skipped
         ]
     return report
-
-
-def _finish(target: IngestionTarget) -> IngestionReport:
-    target.finish()
-    return IngestionReport(0)
 
 
 def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:
@@ -364,7 +394,10 @@ def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[st
         (inner, folder) if inner is not None and inner.is_dir() else (folder, folder.absolute().parent)
     )
     paths = _object_paths(images)
-    table = _child(images, "objects.csv") or _child(above, "objects.csv")
+    table = _child(images, "objects.csv")
+    if table is None:
+        with suppress(PermissionError):  # the folder above need not be readable
+            table = _child(above, "objects.csv")
     details = _read_table(table) if table else {}
     objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
     return objects, tuple(sorted(details.keys() - paths.keys()))
@@ -407,19 +440,25 @@ def _read_table(path: Path) -> dict[str, dict[str, str]]:
     advice = "it needs a header with object_id, usually object_id,label and further columns"
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if "object_id" not in (reader.fieldnames or ()):
+            reader = csv.reader(file)
+            header = [name.strip() for name in next(reader, ())]
+            if "object_id" not in header:
                 raise InvalidArgument(f"{path}, line 1: there is no column object_id", advice=advice)
-            for row in reader:
+            for fields in reader:
+                values = [value.strip() for value in fields]
+                if not any(values):  # spreadsheets write such rows at the end
+                    continue
                 where = f"{path}, line {reader.line_num}"
-                if None in row or None in row.values():
+                if len(values) != len(header):
                     raise InvalidArgument(
                         f"{where}: the number of fields differs from the header's", advice=advice
                     )
-                values = {name: value.strip() for name, value in row.items()}
-                if values["object_id"] in rows:
-                    raise InvalidArgument(f"{where}: {values['object_id']!r} occurs twice", advice=advice)
-                rows[values["object_id"]] = values
+                row = dict(zip(header, values, strict=True))
+                if not row["object_id"]:
+                    raise InvalidArgument(f"{where}: object_id is empty", advice=advice)
+                if row["object_id"] in rows:
+                    raise InvalidArgument(f"{where}: {row['object_id']!r} occurs twice", advice=advice)
+                rows[row["object_id"]] = row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidArgument(f"cannot read {path}: {error}", advice="save it as CSV in UTF-8") from error
     return rows

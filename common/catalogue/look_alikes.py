@@ -63,7 +63,7 @@ def compare(
     -------
     accepted, rejected
         Accepted objects with their rivals, and rejections. Of two twins among the new objects, the first is
-        accepted.
+        accepted. The stored model of a rejected object stays, so the others are compared with it, too.
     """
     new = {item.model.object_id: item.model for item in objects}
     others = {name: model for name, model in models.items() if name not in new}
@@ -87,12 +87,17 @@ def compare(
         twins = [other for other, resemblance in found.items() if resemblance.share >= TWIN_SHARE]
         if twins and not allow_similar:
             twin = max(twins, key=found.__getitem__)
-            rejected.append(Rejection(name, _TWIN.format(twin=twin, share=percent(found[twin].share))))
+            reason = _TWIN.format(twin=twin, share=percent(found[twin].share))
+            rejected.append(Rejection(name, reason, twin))
             continue
         rivals = {other: TWIN if other in twins else one.inliers for other, one in found.items()}
         accepted[name], others[name] = _with_rivals(item, rivals), item.model
         for other in rivals.keys() & accepted.keys():
             accepted[other] = _with_rivals(accepted[other], {name: rivals[other]})
+    if stay := [one for one in rejected if one.object_id in models]:
+        rest = [item for item in objects if item.model.object_id not in {one.object_id for one in stay}]
+        again, more = compare(rest, models, alike, indexed, settings, allow_similar=allow_similar)
+        return again, stay + more
     return [*accepted.values()], rejected
 
 

@@ -161,6 +161,8 @@ class Rejection:
 
     object_id: str
     reason: str
+    twin: str = ""
+    """The object with the same picture, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

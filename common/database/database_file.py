@@ -6,10 +6,12 @@ found after the next start (decision 035).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,6 +71,7 @@ class DatabaseFile:
         self.read_only = ""
         """Reason why the file can only be read now; empty if it can be written."""
         self._copy_of_deleted: Path | None = None
+        self._header: FileIO | None = None
         try:
             self._connection = open_database(path, form, create=create)
         except (ConfigurationError, Unavailable) as error:
@@ -86,7 +89,7 @@ class DatabaseFile:
             if reading is None:
                 raise
             self._connection, self.read_only = reading, str(error)
-        self._files = self._files_now()
+        self._note_files()
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +101,8 @@ class DatabaseFile:
         """Close the file; safe to call twice."""
         with self._lock:
             self._connection.close()
+            if self._header is not None:
+                self._header.close()  # only now: closing a file ends SQLite's locks on it
 
     @contextmanager
     def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
@@ -137,12 +142,17 @@ class DatabaseFile:
         Raises
         ------
         Unavailable
-            If the file was deleted, replaced or upgraded, or cannot be written. The content of a deleted file
-            is then in a copy beside it.
+            If the file was deleted, replaced, overwritten by a backup or upgraded, or cannot be written. The
+            content of a deleted or replaced file is then in a copy beside it.
         """
         with self._lock, translated_errors(self.path, self.form):
             if (files := self._files_now()) != self._files:
                 raise self._deleted(files)
+            if self._journal_mode_now() != self._journal_mode:
+                raise Unavailable(
+                    f"{self.path} was overwritten while in use: changes are refused",
+                    advice=f"stop, put a file in place without {log_of(self.path).name}, start",
+                )
             if self.read_only:
                 self._become_writable()
             if (version := version_of(self._connection)) != self.form.version:
@@ -160,7 +170,17 @@ class DatabaseFile:
             raise refused(f"changes are refused: {error.message}", advice=error.advice) from error
         self._connection.close()
         self._connection, self.read_only = connection, ""
+        self._note_files()
+
+    def _note_files(self) -> None:
         self._files = self._files_now()
+        if not self.read_only:
+            self._header = self.path.open("rb", buffering=0)
+        self._journal_mode = self._journal_mode_now()
+
+    def _journal_mode_now(self) -> bytes:
+        """Bytes in the header that differ between a database in use and a backup; empty if read-only."""
+        return os.pread(self._header.fileno(), 2, 18) if self._header is not None else b""
 
     def _files_now(self) -> tuple[_Identity, ...]:
         """Identities of the files with the names of the database and, if this process writes, of its log."""

@@ -336,6 +336,26 @@ def test_a_picture_stored_under_another_id_is_refused_or_allowed(
             )
 
 
+@pytest.mark.parametrize("where", ["database", "cloud"])
+def test_exchanged_pictures_are_ingested_although_each_is_still_stored_under_the_other_id(
+    where: str,
+    folder: Path,
+    daemon: CloudDaemon,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nearsight.common.catalogue.ingestion.BATCH_OBJECTS", 1)
+    place = ["--cloud", daemon.endpoint] if where == "cloud" else ["--database", "cloud.db"]
+    ingest = ["cloud", "ingest", str(folder), *place, "--catalogue", "museum"]
+    assert main(ingest) == 0
+    for name, seed in (("0000", 2), ("0002", 0)):
+        (folder / "references" / f"{name}.jpg").write_bytes(picture_jpeg(seed))
+    assert main(ingest) == 0
+    capsys.readouterr()
+    assert main(ingest) == 0
+    assert "3 unchanged, 1 rejected" in capsys.readouterr().out
+
+
 def recognised(database: Path, *seeds: int) -> list[str | None]:
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint, catalogue="") as client:
         return [client.shown(photo_jpeg(seed)) for seed in seeds]

@@ -11,6 +11,7 @@ import pytest
 from nearsight.cloud import service
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.catalogue.store import CatalogueStore, StoredObject
+from nearsight.common.catalogue.training import MAX_IMAGES_PER_OBJECT
 from nearsight.common.errors import (
     ImageTooLarge,
     InvalidArgument,
@@ -128,11 +129,12 @@ def test_adding_reports_new_replaced_unchanged_and_rejected_objects(client: Clou
         "p3": [b"broken", picture_jpeg(3)],
         "p4": [b"broken"],
         "p5": [],
+        "p6": [picture_jpeg(6)] * (MAX_IMAGES_PER_OBJECT + 1),
         "bad\n": [picture_jpeg(5)],
     }
     added = client.add(mixed)
     assert (list(added.added), list(added.replaced), list(added.unchanged)) == (["p3"], ["p2"], ["p1"])
-    assert [item.object_id for item in added.rejected] == ["p4", "p5", "bad\n"]
+    assert [item.object_id for item in added.rejected] == ["p4", "p5", "p6", "bad\n"]
     assert all(item.reason for item in added.rejected)
     assert [(item.object_id, item.image) for item in added.skipped] == [("p3", 0)]
     assert client.shown(photo_jpeg(22)) == "p2"

@@ -76,7 +76,7 @@ def test_a_duplicate_replaces_its_deleted_original(folder: Path) -> None:
     (folder / "same.jpg").write_bytes(picture_jpeg(1))
     with capture_logs() as logs:
         (kept,) = {"a", "same"} & versions(load(folder)).keys()
-    assert any(line["event"] == "an object is left out" for line in logs)
+    assert any(line["event"] == "an object is rejected" for line in logs)
     (folder / f"{kept}.jpg").unlink()
     assert {"a", "same"} & versions(load(folder)).keys() == {"a", "same"} - {kept}
 
@@ -99,6 +99,15 @@ def test_a_folder_without_any_usable_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"no image")
     with pytest.raises(InvalidArgument, match=r"no image in .* can be used: .*a\.jpg: .*; send a JPEG"):
         load(tmp_path)
+
+
+def test_a_folder_whose_usable_images_were_all_deleted_is_refused(folder: Path) -> None:
+    load(folder)
+    for name in "abc":
+        (folder / f"{name}.jpg").unlink()
+    (folder / "d.jpg").write_bytes(b"no image")
+    with pytest.raises(InvalidArgument, match=r"no image in .* can be used: .*d\.jpg: .*; send a JPEG"):
+        load(folder)
 
 
 def test_without_a_folder_of_images_no_index_is_created(tmp_path: Path) -> None:

@@ -59,6 +59,29 @@ def test_the_image_folder_itself_may_be_given(folder: Path, store: CatalogueStor
     assert store.objects("museum")[1].label == "One"
 
 
+def test_the_folder_above_the_images_need_not_be_readable(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert len(ingest(folder / "references", store).added) == 5
+
+
+def test_a_table_may_have_empty_rows_and_spaces_as_spreadsheets_write_them(
+    folder: Path, store: CatalogueStore
+) -> None:
+    (folder / "objects.csv").write_text("object_id, label , year\n0001, Lilies,1906\n,,\n , ,\n\n,\n")
+    assert ingest(folder, store).problems == []
+    model = store.changes_since("museum", 0).written[1]
+    assert (model.object_id, model.label, model.metadata) == ("0001", "Lilies", {"year": "1906"})
+
+
 def test_broken_images_are_reported_and_the_others_ingested(folder: Path, store: CatalogueStore) -> None:
     broken = broken_images()
     for name, data in broken.items():
@@ -122,6 +145,51 @@ def test_other_training_settings_train_everything_again(folder: Path, store: Cat
     ingest(folder, store)
     report = ingest(folder, store, RecognitionSettings(training_features=100))
     assert len(report.replaced) == 5
+
+
+def exchange(first: Path, second: Path) -> None:
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+
+
+def test_pictures_are_exchanged_across_batches(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
+    ingest(folder, store)
+    exchange(folder / "references" / "0000.jpg", folder / "references" / "0004.jpg")
+    report = ingest(folder, store)
+    assert (sorted(report.replaced + report.added), report.problems) == (["0000", "0004"], [])
+    assert (report.done, report.total) == (5, 5)
+    assert len(ingest(folder, store).unchanged) == 5
+
+
+def test_pictures_are_renumbered_across_batches(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 2)
+    ingest(folder, store)
+    for number in range(5):
+        (folder / "references" / f"{number:04}.jpg").write_bytes(picture_jpeg((number + 1) % 5))
+    assert ingest(folder, store).problems == []
+    assert len(ingest(folder, store).unchanged) == 5
+
+
+def test_the_old_picture_stays_if_the_new_one_is_refused_and_no_other_object_claims_the_old_one(
+    folder: Path, store: CatalogueStore
+) -> None:
+    ingest(folder, store)
+    (folder / "references" / "0001.jpg").write_bytes(picture_jpeg(2))
+    (folder / "references" / "0003.jpg").write_bytes(b"broken")
+    report = ingest(folder, store)
+    assert sorted(report.rejected) == ["0001", "0003"]
+    assert all(one.reason.endswith("its earlier picture stays in use") for one in report.problems)
+    assert {one.object_id: one.version for one in store.objects("museum")} == dict.fromkeys(ids(store), 1)
+    (folder / "references" / "0009.jpg").write_bytes(picture_jpeg(1))
+    report = ingest(folder, store)
+    assert (report.added, sorted(report.rejected)) == (["0009"], ["0001", "0003"])
+    assert ids(store) == ["0000", "0002", "0003", "0004", "0009"]
 
 
 class RecordingTarget(DatabaseCatalogue):
@@ -348,6 +416,7 @@ def test_folders_without_images_are_refused(tmp_path: Path, store: CatalogueStor
         ("object_id,label\n1\n", "line 2"),
         ("object_id,label\n1,a,b\n", "line 2"),
         ("object_id,label\n1,a\n1,b\n", "line 3: '1' occurs twice"),
+        ("object_id,label\n1,a\n ,b\n", "line 3: object_id is empty"),
         ("", "no column object_id"),
     ],
 )

@@ -134,6 +134,15 @@ def test_an_object_is_not_compared_with_its_previous_version() -> None:
     assert compared(images(one=SMALLER), images(one=PORTRAIT), indexed=1) == ({"one": {}}, {})
 
 
+@pytest.mark.parametrize("indexed", [0, 2])
+def test_new_objects_are_compared_with_the_picture_that_stays_after_a_rejection(indexed: int) -> None:
+    accepted, rejected = compared(
+        images(new=SMALLER, b=ELSE, d=LARGE), images(b=PORTRAIT, c=ELSE), indexed=indexed
+    )
+    assert accepted == {"d": {}}
+    assert {name: reason.split("'")[1] for name, reason in rejected.items()} == {"b": "c", "new": "b"}
+
+
 def test_an_outdated_picture_in_the_index_does_not_count() -> None:
     (old, new) = (trained(*images(one=pixels))[0].model for pixels in (PORTRAIT, ELSE))
     index = ObjectRecognizer.build([old], SETTINGS)

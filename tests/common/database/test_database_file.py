@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.database.database_file import DatabaseFile
+from nearsight.common.database.files import copy_database
 from nearsight.common.errors import ConfigurationError, Unavailable
 from support.databases import FORMAT
 
@@ -34,6 +35,17 @@ def test_the_content_of_a_deleted_file_is_saved_once_and_still_readable(file: Da
     assert len([*file.path.parent.glob("*.rescued*")]) == 1
     with DatabaseFile(file.path.with_name("things.db.rescued"), FORMAT, create=False) as rescued:
         assert rescued.rows("SELECT name FROM things") == [("lamp",)]
+
+
+def test_after_a_copy_was_written_over_the_file_changes_are_refused(
+    file: DatabaseFile, tmp_path: Path
+) -> None:
+    copy_database(file.path, tmp_path / "monday.db", FORMAT)
+    add(file, "lamp")
+    file.path.write_bytes((tmp_path / "monday.db").read_bytes())
+    with pytest.raises(Unavailable, match="was overwritten while in use") as caught:
+        add(file, "chair")
+    assert "without things.db-wal" in caught.value.advice
 
 
 def test_no_acknowledged_change_is_lost_with_a_deleted_log(file: DatabaseFile) -> None:
