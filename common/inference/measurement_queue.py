@@ -124,13 +124,13 @@ class MeasurementQueue:
                 prepared=self._repository.path(manifest, "prepared"),
             )
             outcome = self._repository.note_measured(manifest, measured)
-        except (NearsightError, OSError) as error:  # a file may disappear, or not be readable
-            outcome = (
-                error
-                if isinstance(error, NearsightError)
-                else as_setup_error(error)
-                or InternalError(f"network {manifest.name} cannot be measured: {error}")
+        except NearsightError as error:
+            outcome = error
+        except OSError as error:  # such as of a file that disappears
+            outcome = as_setup_error(error) or InternalError(
+                f"network {manifest.name} cannot be measured: {error}"
             )
+        if isinstance(outcome, NearsightError):
             self.failed(manifest, outcome)
         with self._lock:
             waiting = self._waiting.pop(manifest.name, [])

@@ -12,7 +12,7 @@ from statistics import median
 _LONGEST_SKIP = 31
 """Maximum number of consecutive frames that are not matched."""
 _RESTS_AFTER, _CYCLE = 8, 4
-"""After this many comparisons in a row found a frame that differs, one of so many frames is compared."""
+"""After eight comparisons in a row with frames that differ, one of four frames is compared."""
 _MEASURED_FRAMES = 7
 _WEIGHT = 0.3
 """Weight of the newest frame in the running mean of the time saved."""
