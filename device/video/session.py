@@ -274,11 +274,13 @@ class VideoSession:
         self.close()
 
     def _pass_by(self, frame: NDArray[np.uint8], began_s: float) -> VideoResult:
-        """Execute a fast network on a frame that is not compared and not stored, in few steps.
+        """Execute a fast network on a frame that is neither compared nor stored.
 
-        An execution evicts this code from the processor's caches, so each step takes several times as long.
+        The steps are few, because each execution evicts this code from the processor's caches, and every step
+        then takes several times as long.
         """
-        tensor, self._rested = self._tensor(fitted(in_colour(frame), *self.size)), True
+        tensor = self._tensor(fitted(in_colour(frame), *self.size))
+        self._rested = True
         prepared_s = self._clock.monotonic()
         outputs = self.network.run(tensor, self._everything)
         ended_s = self._clock.monotonic()
