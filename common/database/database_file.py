@@ -151,7 +151,7 @@ class DatabaseFile:
             if self._journal_mode_now() != self._journal_mode:
                 raise Unavailable(
                     f"{self.path} was overwritten while in use: changes are refused",
-                    advice=f"stop, put a file in place without {log_of(self.path).name}, start",
+                    advice=self._remedy,
                 )
             if self.read_only:
                 self._become_writable()
@@ -196,13 +196,15 @@ class DatabaseFile:
                 copy = free_name(self.path, "rescued")
                 write_copy(self._connection, copy, self.form)
                 self._copy_of_deleted = copy
-            log = log_of(self.path).name
-            advice = (
-                f"its content is in {self._copy_of_deleted}: stop, put a file in place without {log}, start"
-            )
+            advice = f"its content is in {self._copy_of_deleted}: {self._remedy}"
         except NearsightError as error:
             advice = f"its content could not be saved: {error}"
         return Unavailable(f"{file} was {what} while in use: changes are refused", advice=advice)
+
+    @property
+    def _remedy(self) -> str:
+        log = log_of(self.path).name
+        return f"stop this process, put a database in this place without {log}, and start it again"
 
     def corrupt(self, reason: str) -> CorruptStore:
         """The error for invalid content."""
