@@ -122,7 +122,8 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Put a folder of images into a catalogue."""
-    from nearsight.common.catalogue.ingestion import ingest_folder, read_reference_folder
+    from nearsight.common.catalogue.ingestion import ingest_folder
+    from nearsight.common.catalogue.reference_folder import read_reference_folder
     from nearsight.common.catalogue.training import check_catalogue_name, unknown_catalogue
 
     started = time.perf_counter()

@@ -16,12 +16,9 @@ from pathlib import Path
 
 from nearsight.common.background.progress import Progress, at_intervals
 from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
-from nearsight.common.catalogue.ingestion import (
-    IngestionReport,
-    ingest_folder,
-    read_reference_folder,
-)
+from nearsight.common.catalogue.ingestion import IngestionReport, ingest_folder
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
+from nearsight.common.catalogue.reference_folder import read_reference_folder
 from nearsight.common.catalogue.schema import FORMAT
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import ObjectTrainer, choose_catalogue

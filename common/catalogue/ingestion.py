@@ -1,11 +1,5 @@
 """Ingests a folder of reference images into a catalogue: in parallel, resumable, with a report.
 
-::
-
-    DIR/references/mona-lisa.jpg       the stem is the object's id; DIR may hold the images directly, too
-    DIR/references/mona-lisa__2.jpg    a second view of the same object
-    DIR/objects.csv                    optional, here or beside the images: object_id,label and any columns
-
 The steps are the same for a database and for a running cloud: files are read in batches, objects that the
 target already has are skipped, and the others are sent to the target. A completed batch is durable. A crash
 loses at most the batches in progress; the next run continues from there.
@@ -13,13 +7,11 @@ loses at most the batches in progress; the next run continues from there.
 
 from __future__ import annotations
 
-import csv
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,6 +19,7 @@ from types import FrameType
 from typing import Protocol
 
 from nearsight.common.background.progress import Progress
+from nearsight.common.catalogue.reference_folder import Reference, read_reference_folder
 from nearsight.common.catalogue.store import PutOutcome
 from nearsight.common.catalogue.training import NewObject, check_object
 from nearsight.common.errors import ImageTooLarge, InvalidArgument, NotFound
@@ -37,17 +30,9 @@ BATCH_BYTES = 8 * 2**20
 """Limits of a batch; it ends with the object that reaches one. They bound memory and the work a crash
 loses."""
 
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}
-)
-"""Suffixes of files treated as images. Some cannot be decoded; these are reported instead of ignored."""
-
 _SIGNAL_CHECK_S = 0.1
 """Longest wait without a check for signals [s]. A signal that arrives immediately before a wait, or in
 another thread, does not end the wait; its handler would run only after it."""
-
-_VIEW = re.compile(r"(?P<object_id>.+)__(?P<view>\d+)")
-_LAYOUT = "give a folder of images, or one with a subfolder references/ of images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,111 +339,3 @@ def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:
             failed[path] = error.message
     last = None if images else item.paths[-1]
     return images, [Problem(item.object_id, path, reason, path == last) for path, reason in failed.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One object of the catalogue with its reference images."""
-
-    object_id: str
-    """Unique within the folder."""
-    label: str
-    """Name of the object for users; the id if the table has none."""
-    paths: tuple[Path, ...]
-    """One image per view; at least one."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """Further columns of ``objects.csv``, such as artist and year."""
-
-
-def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
-    """List the objects of a folder without opening an image.
-
-    Returns
-    -------
-    objects, without_image
-        The objects in the order of their ids, and the ids in ``objects.csv`` that have no image.
-
-    Raises
-    ------
-    NotFound
-        If the folder does not exist or has no image.
-    InvalidArgument
-        If the path is a file, two files are the same view of one object, or ``objects.csv`` is malformed.
-    """
-    if not folder.is_dir():
-        if folder.exists():
-            raise InvalidArgument(f"{folder} is a file", advice=_LAYOUT)
-        raise NotFound(f"there is no folder {folder}", advice="check the path")
-    inner = _child(folder, "references")
-    images, above = (
-        (inner, folder) if inner is not None and inner.is_dir() else (folder, folder.absolute().parent)
-    )
-    paths = _object_paths(images)
-    table = _child(images, "objects.csv")
-    if table is None:
-        with suppress(PermissionError):  # the folder above need not be readable
-            table = _child(above, "objects.csv")
-    details = _read_table(table) if table else {}
-    objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
-    return objects, tuple(sorted(details.keys() - paths.keys()))
-
-
-def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
-    views: dict[str, dict[int, Path]] = {}
-    for path in sorted(images.iterdir()):
-        if path.name.startswith(".") or path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_file():
-            continue
-        match = _VIEW.fullmatch(path.stem)
-        object_id, view = (match["object_id"], int(match["view"])) if match else (path.stem, 1)
-        taken = views.setdefault(object_id, {})
-        if view in taken:
-            raise InvalidArgument(
-                f"{taken[view].name} and {path.name} in {images} are the same view of {object_id!r}",
-                advice="name further views of one object ID__2.jpg, ID__3.jpg, …",
-            )
-        taken[view] = path
-    if not views:
-        raise NotFound(f"there are no images in {images}", advice=_LAYOUT)
-    return {object_id: tuple(path for _, path in sorted(taken.items())) for object_id, taken in views.items()}
-
-
-def _reference(
-    object_id: str, paths: tuple[Path, ...], details: Mapping[str, Mapping[str, str]]
-) -> Reference:
-    row = details.get(object_id, {})
-    metadata = {name: value for name, value in row.items() if name not in {"object_id", "label"} and value}
-    return Reference(object_id, row.get("label") or object_id, paths, metadata)
-
-
-def _child(folder: Path, name: str) -> Path | None:
-    return next((entry for entry in sorted(folder.iterdir()) if entry.name.lower() == name), None)
-
-
-def _read_table(path: Path) -> dict[str, dict[str, str]]:
-    """Rows of ``objects.csv`` by object id."""
-    rows: dict[str, dict[str, str]] = {}
-    advice = "it needs a header with object_id, usually object_id,label and further columns"
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = [name.strip() for name in next(reader, ())]
-            if "object_id" not in header:
-                raise InvalidArgument(f"{path}, line 1: there is no column object_id", advice=advice)
-            for fields in reader:
-                values = [value.strip() for value in fields]
-                if not any(values):  # spreadsheets write such rows at the end
-                    continue
-                where = f"{path}, line {reader.line_num}"
-                if len(values) != len(header):
-                    raise InvalidArgument(
-                        f"{where}: the number of fields differs from the header's", advice=advice
-                    )
-                row = dict(zip(header, values, strict=True))
-                if not row["object_id"]:
-                    raise InvalidArgument(f"{where}: object_id is empty", advice=advice)
-                if row["object_id"] in rows:
-                    raise InvalidArgument(f"{where}: {row['object_id']!r} occurs twice", advice=advice)
-                rows[row["object_id"]] = row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidArgument(f"cannot read {path}: {error}", advice="save it as CSV in UTF-8") from error
-    return rows

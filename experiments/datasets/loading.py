@@ -28,7 +28,7 @@ import re
 from collections.abc import Set
 from pathlib import Path
 
-from nearsight.common.catalogue.ingestion import IMAGE_SUFFIXES, Reference, read_reference_folder
+from nearsight.common.catalogue.reference_folder import IMAGE_SUFFIXES, Reference, read_reference_folder
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from nearsight.common.catalogue.ingestion import Reference
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.models import ObjectModel

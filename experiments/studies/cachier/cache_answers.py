@@ -25,7 +25,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
-from nearsight.common.catalogue.ingestion import BATCH_OBJECTS, Reference
+from nearsight.common.catalogue.ingestion import BATCH_OBJECTS
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import NewObject, ObjectTrainer
 from nearsight.common.recognition.extraction import OrbExtractor

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.catalogue.ingestion import Reference
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query, merge_datasets
 from nearsight.experiments.datasets.loading import load_dataset, load_datasets

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.catalogue.ingestion import Reference
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.training import train_all, train_references

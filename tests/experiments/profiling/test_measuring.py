@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from nearsight.common.catalogue.ingestion import Reference
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings

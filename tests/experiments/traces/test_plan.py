@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.common.catalogue.ingestion import Reference
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.traces.plan import (

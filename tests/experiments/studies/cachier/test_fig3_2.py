@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.common.catalogue.ingestion import Reference
+from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.rig.edge_bench import policy_settings
 from nearsight.experiments.studies.cachier.fig3_2 import ADAPTIVE, BACKENDS, PAPER, Figure, typical_mean_ms
