@@ -11,8 +11,9 @@ from statistics import median
 
 _LONGEST_SKIP = 31
 """Maximum number of consecutive frames that are not matched."""
-_RESTS_AFTER, _CYCLE = 8, 4
-"""After eight comparisons in a row with frames that differ, one of four frames is compared."""
+_RESTS_AFTER, _LONGEST_CYCLE = 8, 8
+"""After n >= 8 comparisons in a row with frames that differ, one of n / 2 frames is compared, at least one of
+8."""
 _MEASURED_FRAMES = 7
 _WEIGHT = 0.3
 """Weight of the newest frame in the running mean of the time saved."""
@@ -39,8 +40,9 @@ class BackOff:
         """
         if self._in_vain < _RESTS_AFTER:
             return False
-        self._turn = (self._turn + 1) % _CYCLE
-        return self._turn < _CYCLE - 2  # then one frame becomes the reference, and one is compared
+        cycle = min(self._in_vain // 2, _LONGEST_CYCLE)
+        self._turn = (self._turn + 1) % cycle
+        return self._turn < cycle - 2  # then one frame becomes the reference, and one is compared
 
     def skips(self, difference: float) -> bool:
         """Whether to skip matching for the next frame. Call once per frame.

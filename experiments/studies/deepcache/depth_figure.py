@@ -181,7 +181,8 @@ class Figure(Experiment):
         matches.set(title="Matching maps over matching the input (figure 9)", yscale="log")
         matches.set(xlabel="share of the convolutions [%]", ylabel="ratio")
         drawing.plain_logarithmic(matches.yaxis)
-        matches.legend()
+        matches.set_ylim(top=6 * matches.get_ylim()[1])  # room for the legend
+        matches.legend(fontsize=7, ncols=3, loc="upper center")
         extra = {name: one["extra_mb"] for name, one in found[MEMORY].items()}
         memory.bar_label(memory.bar([*extra], [*extra.values()], color="#1f6f8b"), fmt="%.1f", fontsize=7)
         memory.axhline(_MOST_EXTRA_MB, color="#c2571a", linewidth=0.8)

@@ -78,15 +78,15 @@ def test_the_time_without_reuse_is_learned_from_whole_frames() -> None:
     assert back_off.skips(FAR)
 
 
-def test_after_many_frames_that_differ_one_of_four_is_compared() -> None:
+@pytest.mark.parametrize(("in_vain", "cycle"), [(8, 4), (12, 6), (16, 8), (1000, 8)])
+def test_the_more_frames_differ_the_fewer_are_compared_down_to_one_of_eight(in_vain: int, cycle: int) -> None:
     back_off = BackOff(5.0)
     assert not back_off.rests()
-    skipped(back_off, 50)
-    rests = [back_off.rests() for _ in range(80)]
-    assert sum(rests) == 40
-    assert {rests[at : at + 4].count(False) for at in range(77)} == {2}, (
-        "a new reference, and a frame compared"
-    )
+    for _ in range(in_vain):
+        back_off.compared_in_vain()
+    rests = [back_off.rests() for _ in range(10 * cycle)]
+    windows = {rests[at : at + cycle].count(False) for at in range(9 * cycle)}
+    assert windows == {2}, "a new reference, and a frame compared"
 
 
 @pytest.mark.parametrize("gains", [False, True])
