@@ -61,9 +61,10 @@ def plan(
     """Plan the memory and the eviction policy of an edge for its networks, from a log of requests.
 
     The log is replayed on a virtual clock: one loader, executions that do not slow each other down. The first
-    tenth of the requests is warm-up and not counted. "Fixed set" is a bound: the best set of models that are
-    always resident, while the others are loaded for each request, without a queue. "Clairvoyant" knows the
-    future requests.
+    tenth of the requests is warm-up and not counted. "Fixed set" is the best set of models that are always
+    resident, while the others are loaded for each request, in separate memory and without a queue; a policy
+    may do better. "Clairvoyant" is the best known result: the least of all policies, the fixed set and two
+    policies that know the future requests.
     """
     require_experiments("plan", ("matplotlib",))
     from nearsight.experiments.model_serving import planning
