@@ -32,6 +32,8 @@ from nearsight.experiments.traces.model_requests import ModelRequests
 FIXED_SET, CLAIRVOYANT = "fixed set", "clairvoyant"
 COLUMNS = ("model", "memory_mb", "load_ms", "execution_ms")
 """Columns of a table of costs."""
+MOST_MB = 1e12
+"""Limit of budgets and of memory in a table of costs; numbers of bytes must fit into 64 bits."""
 _WARM_UP = 0.1
 """Share of the requests at the start that are not counted, because the cache is empty at first."""
 _QUANTILE = 0.95
@@ -161,9 +163,12 @@ def read_costs(path: str | os.PathLike[str]) -> dict[str, ModelCosts]:
         name = row.text("model")
         if name in costs:
             raise row.error(f"{name!r} occurs twice", "one row per model")
+        memory_mb = row.number("memory_mb")
+        if memory_mb > MOST_MB:
+            raise row.error(f"memory_mb is {memory_mb:g}", f"at most {MOST_MB:g}")
         try:
             costs[name] = ModelCosts(
-                round(row.number("memory_mb") * _MB), row.number("load_ms"), row.number("execution_ms")
+                round(memory_mb * _MB), row.number("load_ms"), row.number("execution_ms")
             )
         except InvalidArgument as error:
             raise row.error(error.message, "a positive size, and times that are not negative") from error

@@ -140,6 +140,7 @@ def test_costs_are_read_from_a_folder_of_measured_networks(tmp_path: Path) -> No
     [
         ("a,1,2,3\na,1,2,3\n", "line 3: 'a' occurs twice"),
         ("a,0,2,3\n", "line 2: a model cannot have 0 bytes"),
+        ("a,1e300,2,3\n", "line 2: memory_mb is 1e\\+300"),
         ("a,1,soon,3\n", "line 2: load_ms is 'soon'"),
         ("a,1,2\n", "line 2: not 4 fields"),
     ],
@@ -170,6 +171,29 @@ def test_the_command_prints_and_draws_a_plan(tmp_path: Path, monkeypatch: pytest
         ("lru", 200_000_000),
         ("lru", 500_000_000),
     }
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--memory-mb", "500,much"),
+        ("--memory-mb", "500,nan"),
+        ("--memory-mb", "500,1e300"),
+        ("--memory-mb", "-inf,500"),
+        ("--p95-ms", "nan"),
+        ("--p95-ms", "0"),
+    ],
+)
+def test_the_command_refuses_numbers_that_cannot_be_used(tmp_path: Path, option: str, value: str) -> None:
+    write_events(tmp_path / "log.txt", log(60))
+    (tmp_path / "costs.csv").write_text(
+        "model,memory_mb,load_ms,execution_ms\n" + "".join(f"{name},500,9,9\n" for name in NAMES)
+    )
+    given = [str(tmp_path / "log.txt"), "--costs", str(tmp_path / "costs.csv"), option, value]
+    done = CliRunner().invoke(app, given)
+    assert isinstance(done.exception, InvalidArgument)
+    assert option in str(done.exception)
+    assert done.exception.advice
 
 
 def test_a_plan_needs_a_source_of_costs() -> None:
