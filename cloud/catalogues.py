@@ -155,7 +155,7 @@ class Catalogues:
         Raises
         ------
         InvalidArgument, NotFound, Unavailable
-            As in `check_name`.
+            As in `check_name`; `Unavailable` also if the catalogue is removed in the meantime.
         """
         self.check_name(name)
         with self._changing:

@@ -131,7 +131,7 @@ def ingest(
     with ExitStack() as stack:
         # After Ctrl-C, a second one ends the process, also while the catalogue is closed.
         stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
-        place = _Place(database, cloud, key, server_key)
+        place = _Place(database, cloud, key, server_key, config, assignments)
         if not cloud and not settings.database.exists():  # a mistake must not leave an empty database
             read_reference_folder(folder)
             if not catalogue:
@@ -166,7 +166,7 @@ def list_catalogues(
     if command_follows(ctx):
         return
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key), "") as access:
+    with _open(settings, _Place(database, cloud, key, server_key, config), "") as access:
         infos = access.catalogues()
     if as_json:
         print_json([asdict(info) for info in infos])
@@ -186,7 +186,7 @@ def remove_catalogue(
 ) -> None:
     """Remove a catalogue with all its objects."""
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key), name) as access:
+    with _open(settings, _Place(database, cloud, key, server_key, config), name) as access:
         objects = access.remove_catalogue()
     print_line(f"removed {name} with {objects} object{'s' if objects != 1 else ''}")
 
@@ -274,7 +274,7 @@ def list_objects(
 ) -> None:
     """List the objects of a catalogue."""
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key), catalogue) as access:
+    with _open(settings, _Place(database, cloud, key, server_key, config), catalogue) as access:
         items = access.objects()
     columns = ("object_id", "label", "version", "views", "model_bytes")
     if as_json:
@@ -310,7 +310,7 @@ def add_object(
     check_object(object_id, label, details)
     item = NewObject(object_id, label or object_id, tuple(read_image_file(path) for path in images), details)
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access:
+    with _open(settings, _Place(database, cloud, key, server_key, config), catalogue, create=True) as access:
         outcome = access.put([item], allow_similar=allow_similar)
         if outcome.rejected:
             raise InvalidArgument(f"object {object_id!r} was rejected: {outcome.rejected[0].reason}")
@@ -333,7 +333,7 @@ def remove_objects(
 ) -> None:
     """Remove objects. On return, a running cloud no longer recognises them."""
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key), catalogue) as access:
+    with _open(settings, _Place(database, cloud, key, server_key, config), catalogue) as access:
         outcome = access.remove(object_ids)
     for object_id in outcome.removed:
         print_line(f"removed {object_id}")
@@ -356,12 +356,14 @@ def _load(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Options that say where the catalogues are."""
+    """Options that say where the catalogues are, and with which settings a database is opened."""
 
     database: Path | None
     cloud: str | None
     key: Path | None
     server_key: str | None
+    config: Path | None
+    assignments: Sequence[str] | None = None
 
 
 @contextmanager
@@ -375,9 +377,13 @@ def _open(
     from nearsight.common.rpc.client import Channel
     from nearsight.common.rpc.security import client_security
 
-    if place.cloud and place.database:
-        raise InvalidArgument("both --database and --cloud are given", advice="give only one of them")
     if place.cloud:
+        local = {"--database": place.database, "--config": place.config, "--set": place.assignments}
+        if given := [option for option, value in local.items() if value]:
+            raise InvalidArgument(
+                f"both {given[0]} and --cloud are given",
+                advice="give only one of them: a running cloud has its own database and settings",
+            )
         security = client_security(place.key, place.server_key)
         with Channel(place.cloud, client_id=f"shell-{os.getpid()}", security=security) as channel:
             yield RemoteCatalogue(channel, catalogue)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
@@ -123,6 +124,7 @@ class LiveCatalogue:
         self._log = get_logger("catalogue").bind(catalogue=name)
         self._refreshing = threading.Lock()
         self._putting = threading.Lock()
+        self._storing = threading.Lock()
         self._lock = threading.Lock()
         self.content = Content({}, 0, {}, {})
         """The newest content; its models may not be in the recognizer yet."""
@@ -170,12 +172,12 @@ class LiveCatalogue:
         self._background.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Stop the builder thread; callers that wait for an index get `Unavailable`."""
-        with self._lock:
+        """Stop the builder thread. Callers that wait for an index, and later changes, get `Unavailable`."""
+        with self._storing, self._lock:
             self._stopping = True
             waiting, self._waiting = self._waiting, []
         for _, future in waiting:
-            future.set_exception(_stopped())
+            future.set_exception(self._out_of_service())
         self._background.stop(timeout_s)
 
     def put(
@@ -185,6 +187,11 @@ class LiveCatalogue:
 
         Each object is compared with the catalogue (`look_alikes`). Twins of other objects are rejected,
         unless ``allow_similar``.
+
+        Raises
+        ------
+        Unavailable
+            If the catalogue is stopped before the objects are stored.
         """
         content = self.content
         stored = self._store.objects(self.name) if content.revision else ()
@@ -201,7 +208,8 @@ class LiveCatalogue:
                     new, content.models, alike, indexed, self._settings, allow_similar=allow_similar
                 )
                 try:
-                    outcome = self._store.put(self.name, [*same, *accepted], by, at=content.revision)
+                    with self._in_service():
+                        outcome = self._store.put(self.name, [*same, *accepted], by, at=content.revision)
                 except CatalogueChanged:  # by another process, or by `remove`
                     self.refresh()
                 else:
@@ -223,10 +231,24 @@ class LiveCatalogue:
         ------
         NotFound
             If the store has no such catalogue.
+        Unavailable
+            If the catalogue is stopped.
         """
-        outcome = self._store.remove(self.name, object_ids, by)
+        with self._in_service():
+            outcome = self._store.remove(self.name, object_ids, by)
         self.refresh()
         return outcome
+
+    @contextmanager
+    def _in_service(self) -> Iterator[None]:
+        """Delay `stop` during a change of the store, and refuse changes afterwards.
+
+        Otherwise a catalogue that was removed could change its successor of the same name unnoticed.
+        """
+        with self._storing:
+            if self._stopping:
+                raise self._out_of_service()
+            yield
 
     def refresh(self) -> None:
         """Apply all changes in the store after the known revision, from any process.
@@ -252,7 +274,7 @@ class LiveCatalogue:
             if self._indexed_revision >= revision:
                 future.set_result(self._indexed_revision)
             elif self._stopping:
-                future.set_exception(_stopped())
+                future.set_exception(self._out_of_service())
             elif self._problem and self._tried_revision >= revision:
                 future.set_exception(self._build_error())
             else:
@@ -327,10 +349,12 @@ class LiveCatalogue:
             advice="the old index stays in use: see the cloud's log",
         )
 
+    def _out_of_service(self) -> Unavailable:
+        return Unavailable(
+            f"catalogue {self.name!r} was removed, or the cloud is stopping",
+            advice="repeat the change in a moment",
+        )
+
 
 def _without(values: Mapping[str, V], keys: Set[str]) -> dict[str, V]:
     return {key: value for key, value in values.items() if key not in keys}
-
-
-def _stopped() -> Unavailable:
-    return Unavailable("the cloud is stopping; added objects are stored")

@@ -1,16 +1,20 @@
-"""Compares the waiting times of past requests with lower bounds. Used by the planner and by edges.
+"""Compares the waiting times of past requests with two bounds that know them all. For the planner and edges.
 
-Two bounds know all requests. *Fixed set*: an operator chooses once which models stay, and they are loaded
-before the first request. Other models are loaded for each of their requests, in extra memory and without a
-queue. *Clairvoyant*: the better of two policies that know the future. At an edge it starts with the fixed
-set, and requests do not wait for loads of other models.
+*Fixed set*: an operator chooses once which models stay, and they are loaded before the first request. Other
+models are loaded for each of their requests, in extra memory and without a queue. It is the bound of static
+choices; a policy that changes the resident models may do better. *Clairvoyant*: the best known result. It is
+the least of two policies that know the future, the fixed set and what was measured. Finding the optimum takes
+too long, so a still lower result may exist. At an edge the two policies start with the fixed set, and
+requests do not wait for loads of other models.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +25,7 @@ from nearsight.common.model_cache.registry import make_policy
 
 _WINDOW_S = 3600.0
 _REQUESTS = 2000
+_SEARCH_STEPS = 20_000
 CLAIRVOYANT_POLICIES = ("belady-min", "cremebrulee-oracle")
 
 
@@ -49,14 +54,18 @@ class Hindsight:
         return (
             f"{self.waited_ms:.1f} ms per request over the last {self.requests}, if none is forwarded; "
             f"{self.fixed_set_ms:.1f} ms with the best fixed set, "
-            f"{self.clairvoyant_ms:.1f} ms with knowledge of all requests"
+            f"at most {self.clairvoyant_ms:.1f} ms with knowledge of all requests"
         )
 
 
 def best_fixed_set(
     values: NDArray[np.float64], sizes: NDArray[np.int64], room_bytes: int
 ) -> NDArray[np.bool_]:
-    """Choose the models that should stay: greedily by value per byte, as long as they fit.
+    """Choose the models that should stay: the set of the highest total value that fits (0/1 knapsack).
+
+    Branch and bound, in decreasing order of value per byte. It begins with sets of one model and the greedy
+    choice. The result is the optimum, unless the search needs more than 20,000 further steps; up to 13 models
+    never do.
 
     Parameters
     ----------
@@ -70,18 +79,40 @@ def best_fixed_set(
     -------
     (N,) bool
     """
-    chosen = np.zeros(len(values), dtype=bool)
-    for place in np.argsort(-values / sizes, kind="stable"):
-        if values[place] > 0 and sizes[place] <= room_bytes:
-            chosen[place] = True
-            room_bytes -= sizes[place]
-    return chosen
+    order = [place for place in np.argsort(-values / sizes, kind="stable").tolist() if values[place] > 0]
+    value_of, size_of = values[order].tolist(), sizes[order].tolist()
+    values_until = [*accumulate(value_of, initial=0.0)]
+    sizes_until = [*accumulate(size_of, initial=0)]
+
+    def fractional(start: int, room: int) -> float:
+        """Highest value of the models from ``start`` if a part of one of them could stay."""
+        end = bisect_right(sizes_until, sizes_until[start] + room) - 1
+        value: float = values_until[end] - values_until[start]
+        if end < len(order):
+            value += value_of[end] * (room - sizes_until[end] + sizes_until[start]) / size_of[end]
+        return value
+
+    best, best_value = 0, -1.0  # sets are numbers; bit n is model n
+    single = [(len(order), 0, values[n], 1 << n) for n in reversed(order) if sizes[n] <= room_bytes]
+    open_nodes = [(0, room_bytes, 0.0, 0), *single]
+    for _ in range(2 * len(order) + _SEARCH_STEPS):
+        if not open_nodes:
+            break
+        start, room, value, kept = open_nodes.pop()
+        if value > best_value:
+            best, best_value = kept, value
+        if start < len(order) and value + fractional(start, room) > best_value:
+            open_nodes.append((start + 1, room, value, kept))
+            if size_of[start] <= room:
+                more = (start + 1, room - size_of[start], value + value_of[start], kept | 1 << order[start])
+                open_nodes.append(more)
+    return np.array([best >> place & 1 for place in range(len(values))], dtype=bool)
 
 
 def _fixed_set(
     requests: Sequence[tuple[float, str]], costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> tuple[list[str], float]:
-    """Models that should stay, chosen greedily for the least loading time of the others; that time [ms]."""
+    """Models that should stay for the least loading time of the others; that time [ms]."""
     counts = Counter(model for _, model in requests)
     values = np.array([count * costs[model].load_ms for model, count in counts.items()])
     sizes = np.array([costs[model].size_bytes for model in counts])
@@ -124,9 +155,10 @@ def look_back(
     events, count = [(one.at_s, one.model) for one in ended], len(ended)
     waited_ms = sum(one.waited_ms or 0.0 for one in ended)
     kept, fixed_set_ms = _fixed_set(events, costs, budget_bytes)
-    clairvoyant_ms = fixed_set_ms and min(
-        _clairvoyant_ms(policy, events, costs, budget_bytes, kept) for policy in CLAIRVOYANT_POLICIES
-    )
+    clairvoyant_ms = min(waited_ms, fixed_set_ms)
+    if clairvoyant_ms:
+        known = (_clairvoyant_ms(name, events, costs, budget_bytes, kept) for name in CLAIRVOYANT_POLICIES)
+        clairvoyant_ms = min(clairvoyant_ms, *known)
     return Hindsight(count, waited_ms / count, fixed_set_ms / count, clairvoyant_ms / count)
 
 

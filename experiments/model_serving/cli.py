@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,15 +62,20 @@ def plan(
     """Plan the memory and the eviction policy of an edge for its networks, from a log of requests.
 
     The log is replayed on a virtual clock: one loader, executions that do not slow each other down. The first
-    tenth of the requests is warm-up and not counted. "Fixed set" is a bound: the best set of models that are
-    always resident, while the others are loaded for each request, without a queue. "Clairvoyant" knows the
-    future requests.
+    tenth of the requests is warm-up and not counted. "Fixed set" is the best set of models that are always
+    resident, while the others are loaded for each request, in separate memory and without a queue; a policy
+    may do better. "Clairvoyant" is the best known result: the least of all policies, the fixed set and two
+    policies that know the future requests.
     """
     require_experiments("plan", ("matplotlib",))
     from nearsight.experiments.model_serving import planning
     from nearsight.experiments.model_serving.plan_picture import draw_plan
     from nearsight.experiments.traces.model_requests import read_events
 
+    if p95_ms is not None and not 0 < p95_ms < math.inf:
+        raise InvalidArgument(
+            f"--p95-ms {p95_ms:g} is not a positive number", advice="for example --p95-ms 900"
+        )
     requests = read_events(log)
     known = _costs(folder, costs)
     asked = {name: known[name] for name in requests.names if name in known}
@@ -102,12 +108,18 @@ def _costs(folder: Path | None, costs: Path | None) -> dict[str, ModelCosts]:
 
 
 def _budgets(text: str) -> tuple[int, ...]:
+    from nearsight.experiments.model_serving.planning import MOST_MB
+
     try:
-        return tuple(sorted({round(float(part) * _MB) for part in text.split(",") if part.strip()}))
-    except (ValueError, OverflowError) as error:
+        budgets_mb = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        budgets_mb = [math.nan]
+    if not all(0 < mb <= MOST_MB for mb in budgets_mb):
         raise InvalidArgument(
-            f"--memory-mb {text!r} is not a list of numbers", advice="for example --memory-mb 500,1000,2000"
-        ) from error
+            f"--memory-mb {text!r} is not a list of positive numbers up to {MOST_MB:g}",
+            advice="for example --memory-mb 500,1000,2000",
+        )
+    return tuple(sorted({round(mb * _MB) for mb in budgets_mb}))
 
 
 def _print(found: Plan, p95_ms: float | None) -> None:

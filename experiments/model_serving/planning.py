@@ -1,14 +1,16 @@
 """Plans the memory and the eviction policy of an edge's networks, from a log of requests and costs of models.
 
 The log is replayed with the real cache and policies, with budgets from the largest model to all models. The
-result has two bounds besides the policies. *Fixed set*: a set of models is selected once and loaded before
-the log starts. The other models are loaded for each request, in separate memory and without a queue.
-*Clairvoyant*: the better of two policies that know the log.
+result has two bounds besides the policies. *Fixed set*: the best set of models that is selected once and
+loaded before the log starts. The other models are loaded for each request, in separate memory and without a
+queue. It is the bound of static choices; a policy may do better. *Clairvoyant*: the best known result, the
+least of all policies, the fixed set and two policies that know the log. The optimum is not computed.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,8 @@ from nearsight.experiments.traces.model_requests import ModelRequests
 FIXED_SET, CLAIRVOYANT = "fixed set", "clairvoyant"
 COLUMNS = ("model", "memory_mb", "load_ms", "execution_ms")
 """Columns of a table of costs."""
+MOST_MB = 1e12
+"""Limit of budgets and of memory in a table of costs; numbers of bytes must fit into 64 bits."""
 _WARM_UP = 0.1
 """Share of the requests at the start that are not counted, because the cache is empty at first."""
 _QUANTILE = 0.95
@@ -120,13 +124,15 @@ def plan(
     _check(requests, costs, budgets_bytes)
     outcomes = []
     for budget in sorted(budgets_bytes):
+        found = []
         for policy in policies:
-            outcomes.append(_replayed(policy, requests, costs, budget))
+            found.append(_replayed(policy, requests, costs, budget))
             advance(1)
-        outcomes.append(_fixed_set(requests, costs, budget))
-        known = [_replayed(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES]
+        found.append(_fixed_set(requests, costs, budget))
+        known = [*found, *(_replayed(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES)]
         p95_ms, mean_ms = min(one.p95_ms for one in known), min(one.mean_ms for one in known)
-        outcomes.append(Outcome(CLAIRVOYANT, budget, p95_ms, mean_ms, max(one.hit_ratio for one in known)))
+        hit_ratio = max(one.hit_ratio for one in known)
+        outcomes += [*found, Outcome(CLAIRVOYANT, budget, p95_ms, mean_ms, hit_ratio)]
         advance(1)
     return Plan(tuple(outcomes))
 
@@ -157,9 +163,12 @@ def read_costs(path: str | os.PathLike[str]) -> dict[str, ModelCosts]:
         name = row.text("model")
         if name in costs:
             raise row.error(f"{name!r} occurs twice", "one row per model")
+        memory_mb = row.number("memory_mb")
+        if memory_mb > MOST_MB:
+            raise row.error(f"memory_mb is {memory_mb:g}", f"at most {MOST_MB:g}")
         try:
             costs[name] = ModelCosts(
-                round(row.number("memory_mb") * _MB), row.number("load_ms"), row.number("execution_ms")
+                round(memory_mb * _MB), row.number("load_ms"), row.number("execution_ms")
             )
         except InvalidArgument as error:
             raise row.error(error.message, "a positive size, and times that are not negative") from error
@@ -204,10 +213,7 @@ def _outcome(policy: str, budget_bytes: int, p95_ms: float, mean_ms: float, hit_
 
 
 def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int) -> Outcome:
-    """The best fixed set for the percentile, and the best for the mean, without any queue.
-
-    Both are selected greedily by benefit per byte.
-    """
+    """The best fixed set for the percentile, and the best for the mean, without any queue."""
     counted = requests.models[int(_WARM_UP * len(requests)) :]
     counts = np.bincount(counted, minlength=len(requests.names))
     of = [costs[name] for name in requests.names]
@@ -216,17 +222,16 @@ def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_
         np.array([getattr(one, name) for one in of]) for name in ("load_ms", "execution_ms")
     )
     kept = best_fixed_set(counts * load_ms, sizes, budget_bytes)
-    means = execution_ms + np.where(kept, 0.0, load_ms)
+    loaded_ms = load_ms + execution_ms
+    means = np.where(kept, execution_ms, loaded_ms)
 
-    def percentile(most_ms: float) -> float:
-        """Percentile with a set that first holds models which would exceed ``most_ms`` with their load."""
-        late = load_ms + execution_ms > most_ms
+    def is_reached(most_ms: float) -> bool:
+        """Whether a set reaches this percentile: it holds models that exceed it only with their load."""
+        late = (execution_ms <= most_ms) & (most_ms < loaded_ms)
         resident = best_fixed_set(np.where(late, counts, 0), sizes, budget_bytes)
-        resident |= best_fixed_set(
-            np.where(resident, 0, counts), sizes, budget_bytes - int(sizes[resident].sum())
-        )
-        return _p95((execution_ms + np.where(resident, 0.0, load_ms))[counted])
+        return _p95(np.where(resident, execution_ms, loaded_ms)[counted]) <= most_ms
 
-    best_ms = min(percentile(most_ms) for most_ms in (0.0, *np.unique(load_ms + execution_ms)))
+    times_ms = np.unique([execution_ms, loaded_ms]).tolist()
+    best_ms = times_ms[bisect_left(times_ms, True, key=is_reached)]
     mean_ms, hit_ratio = means @ counts / len(counted), counts[kept].sum() / len(counted)
     return _outcome(FIXED_SET, budget_bytes, best_ms, float(mean_ms), float(hit_ratio))

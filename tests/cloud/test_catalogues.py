@@ -1,10 +1,12 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nearsight.cloud.catalogues import Catalogues
+from nearsight.common.catalogue import live_catalogue
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
@@ -115,6 +117,28 @@ def test_a_removed_catalogue_can_be_created_again(catalogues: Catalogues) -> Non
     outcome, live = catalogues.put("museum", [trained("a", 1)])
     assert live.when_current(outcome.revision).result(LONG_S) == outcome.revision == 3
     assert catalogues.get("museum").recognizer.object_ids == {"a"}
+
+
+def test_a_put_into_a_catalogue_that_is_removed_and_created_again_in_the_meantime_stores_nothing(
+    catalogues: Catalogues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogues.load()
+    catalogues.put("museum", [trained("a")])
+    compare = live_catalogue.compare
+
+    def slow_compare(new: Sequence[TrainedObject], *rest: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        catalogues.remove("museum")
+        catalogues.put("museum", [trained("b")])
+        return compare(new, *rest, **options)
+
+    monkeypatch.setattr(live_catalogue, "compare", slow_compare)
+    with pytest.raises(Unavailable, match="was removed"):
+        catalogues.put("museum", [trained("c")])
+    assert [one.object_id for one in catalogues.store.objects("museum")] == ["b"]
+    outcome, live = catalogues.put("museum", [trained("c")])
+    live.when_current(outcome.revision).result(LONG_S)
+    assert live.recognizer.object_ids == {"b", "c"}
 
 
 def test_a_catalogue_removed_by_another_process_is_removed(catalogues: Catalogues, path: Path) -> None:

@@ -23,6 +23,7 @@ from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import LONG_S, wait_until
 
 LILIES = "museum/references/0001.jpg"
+CLOUD = "tcp://127.0.0.1:1"
 
 
 @pytest.fixture
@@ -134,15 +135,16 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["ingest", ".", "--catalogue", "m"], 2, "no images"),
         (["ingest", "museum"], 2, "no catalogue was named"),
         (["ingest", "museum", "--catalogue", "a b"], 2, "is not a valid catalogue name"),
-        (["ingest", "museum", "--database", "x.db", "--cloud", "tcp://127.0.0.1:1"], 2, "both"),
+        (["ingest", "museum", "--database", "x.db", "--cloud", CLOUD], 2, "both --database and --cloud"),
+        (["ingest", "museum", "--set", "max_catalogues=9", "--cloud", CLOUD], 2, "both --set and --cloud"),
         (["objects", "list"], 2, "no database"),
-        (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "go together"),
+        (["objects", "list", "--cloud", CLOUD, "--key", "k"], 2, "go together"),
         (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),
         (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "was rejected"),
         (["objects", "add", LILIES, "--metadata", "x"], 2, "KEY=VALUE"),
         (["--database", "x.db", "catalogues"], 2, "put it at the end: nearsight cloud catalogues"),
-        (["objects", "remove", "\udcff", "--cloud", "tcp://127.0.0.1:1"], 2, r"'\udcff' is not valid UTF-8"),
-        (["objects", "list", "--catalogue", "\udcff", "--cloud", "tcp://127.0.0.1:1"], 2, "in UTF-8"),
+        (["objects", "remove", "\udcff", "--cloud", CLOUD], 2, r"'\udcff' is not valid UTF-8"),
+        (["objects", "list", "--catalogue", "\udcff", "--cloud", CLOUD], 2, "in UTF-8"),
         (["objects", "add", LILIES, "--label", "a\udcff", "--catalogue", "m"], 2, "in UTF-8"),
         (["objects", "add", LILIES, "--metadata", "a=\udcff", "--catalogue", "m"], 2, "in UTF-8"),
         (["catalogues", "--database", "x.db", "remove", "m"], 2, "nearsight cloud catalogues remove"),
@@ -158,6 +160,25 @@ def test_mistakes_get_one_line_and_an_exit_code(
 ) -> None:
     assert main(["cloud", *arguments]) == code
     assert said in one_line_error(capsys)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ingest", "museum"],
+        ["catalogues"],
+        ["catalogues", "remove", "m"],
+        ["objects", "list"],
+        ["objects", "add", LILIES],
+        ["objects", "remove", "0001"],
+    ],
+)
+def test_a_settings_file_is_refused_for_a_running_cloud(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    Path("cloud.toml").touch()
+    assert main(["cloud", *command, "--config", "cloud.toml", "--cloud", CLOUD]) == 2
+    assert "both --config and --cloud" in one_line_error(capsys)
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,15 @@ def test_stopping_ends_all_waiting_futures(gated: LiveCatalogue, gate: GatedBuil
     assert isinstance(gated.when_current(99).exception(LONG_S), Unavailable)
 
 
+def test_a_stopped_catalogue_refuses_changes(live: LiveCatalogue, store: CatalogueStore) -> None:
+    live.put([trained("a")])
+    live.stop()
+    for change in (lambda: live.put([trained("b")]), lambda: live.remove(["a"])):
+        with pytest.raises(Unavailable, match="'museum' was removed, or the cloud is stopping"):
+            change()
+    assert [one.object_id for one in store.objects("museum")] == ["a"]
+
+
 def test_a_restarted_catalogue_gives_the_same_answers_without_extraction(
     live: LiveCatalogue, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The planner: bounds compared with every set of models, recommendations, and errors."""
 
 import json
+from dataclasses import astuple
 from itertools import combinations
 from pathlib import Path
 
@@ -46,27 +47,45 @@ def planned() -> Plan:
     return plan(log(), COSTS, ("lru", "cremebrulee"), (100, 200, 300, 400, 500))
 
 
-def test_the_fixed_set_is_the_best_of_all_sets_of_equal_models(planned: Plan) -> None:
-    counted = log().models[60:]
-    load_ms = np.array([one.load_ms for one in COSTS.values()])
-    for kept in range(1, 6):
-        found = [
-            np.where(np.isin(counted, resident), 0.0, load_ms[counted]) + 10.0
-            for resident in combinations(range(5), kept)
-        ]
-        bound = planned.at(100 * kept)[FIXED_SET]
-        assert bound.mean_ms == pytest.approx(min(one.mean() for one in found), abs=0.01)
-        assert bound.p95_ms == pytest.approx(
-            min(np.quantile(one, 0.95, method="higher") for one in found), abs=0.01
-        )
+@pytest.fixture(scope="module", params=range(5))
+def unequal(request: pytest.FixtureRequest) -> tuple[ModelRequests, dict[str, ModelCosts], Plan]:
+    """Models of different sizes with phases of popularity, and their plan."""
+    rng = np.random.default_rng(request.param)
+    numbers = zip(
+        *(rng.integers(low, high, 5) for low, high in ((50, 500), (100, 3000), (5, 300))), strict=True
+    )
+    costs = {name: ModelCosts(*map(int, three)) for name, three in zip(NAMES, numbers, strict=True)}
+    models = np.repeat(rng.choice(5, 60, p=rng.dirichlet([0.5] * 5)), rng.integers(1, 10, 60))
+    requests = ModelRequests(np.cumsum(rng.exponential(2.0, len(models))), models.astype(np.int32), NAMES)
+    return requests, costs, plan(requests, costs, default_policies(), default_budgets(costs.values(), 6))
 
 
-def test_the_clairvoyant_bound_is_not_exceeded_and_with_all_memory_only_executions_remain(
-    planned: Plan,
+def test_the_fixed_set_is_the_best_of_all_sets_that_fit(
+    unequal: tuple[ModelRequests, dict[str, ModelCosts], Plan],
 ) -> None:
+    requests, costs, planned = unequal
+    counted = requests.models[len(requests) // 10 :]
+    sizes, load_ms, execution_ms = np.array([astuple(one) for one in costs.values()]).T
+    sets = [np.isin(range(5), kept) for count in range(6) for kept in combinations(range(5), count)]
+    for budget in planned.budgets_bytes:
+        fitting = [kept for kept in sets if sizes[kept].sum() <= budget]
+        latency_ms = [(execution_ms + np.where(kept, 0, load_ms))[counted] for kept in fitting]
+        bound = planned.at(budget)[FIXED_SET]
+        assert bound.mean_ms == pytest.approx(min(one.mean() for one in latency_ms), abs=0.01)
+        assert bound.p95_ms == min(np.quantile(one, 0.95, method="higher") for one in latency_ms)
+
+
+def test_no_policy_and_no_fixed_set_is_better_than_clairvoyant(
+    unequal: tuple[ModelRequests, dict[str, ModelCosts], Plan],
+) -> None:
+    *_, planned = unequal
     for budget in planned.budgets_bytes:
         all_ = planned.at(budget)
-        assert all_[CLAIRVOYANT].mean_ms <= 1.01 * planned.best(budget).mean_ms
+        assert all_[CLAIRVOYANT].mean_ms == min(one.mean_ms for one in all_.values())
+        assert all_[CLAIRVOYANT].p95_ms == min(one.p95_ms for one in all_.values())
+
+
+def test_with_all_memory_only_executions_remain(planned: Plan) -> None:
     assert planned.best(500).mean_ms == planned.best(500).p95_ms == 10.0
     assert planned.best(500).hit_ratio == 1.0
 
@@ -121,6 +140,7 @@ def test_costs_are_read_from_a_folder_of_measured_networks(tmp_path: Path) -> No
     [
         ("a,1,2,3\na,1,2,3\n", "line 3: 'a' occurs twice"),
         ("a,0,2,3\n", "line 2: a model cannot have 0 bytes"),
+        ("a,1e300,2,3\n", "line 2: memory_mb is 1e\\+300"),
         ("a,1,soon,3\n", "line 2: load_ms is 'soon'"),
         ("a,1,2\n", "line 2: not 4 fields"),
     ],
@@ -151,6 +171,29 @@ def test_the_command_prints_and_draws_a_plan(tmp_path: Path, monkeypatch: pytest
         ("lru", 200_000_000),
         ("lru", 500_000_000),
     }
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--memory-mb", "500,much"),
+        ("--memory-mb", "500,nan"),
+        ("--memory-mb", "500,1e300"),
+        ("--memory-mb", "-inf,500"),
+        ("--p95-ms", "nan"),
+        ("--p95-ms", "0"),
+    ],
+)
+def test_the_command_refuses_numbers_that_cannot_be_used(tmp_path: Path, option: str, value: str) -> None:
+    write_events(tmp_path / "log.txt", log(60))
+    (tmp_path / "costs.csv").write_text(
+        "model,memory_mb,load_ms,execution_ms\n" + "".join(f"{name},500,9,9\n" for name in NAMES)
+    )
+    given = [str(tmp_path / "log.txt"), "--costs", str(tmp_path / "costs.csv"), option, value]
+    done = CliRunner().invoke(app, given)
+    assert isinstance(done.exception, InvalidArgument)
+    assert option in str(done.exception)
+    assert done.exception.advice
 
 
 def test_a_plan_needs_a_source_of_costs() -> None:
