@@ -2,7 +2,7 @@
 
 ======================  ============================================================
 ``run.json``            configuration and environment of the run
-``cells/KEY.json``      rows of a finished cell; removed when all cells are finished
+``cells/KEY.json``      rows of a finished cell, with provenance; removed when all cells are finished
 ``rows.csv``            all rows, each with seed, configuration, commit, machine and versions
 ``summary.json``        metrics, targets, configuration and environment
 ``NAME.png``            the picture
@@ -89,9 +89,9 @@ class ResultFolder:
         return rows
 
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
-        """Write ``rows.csv`` and remove the files of cells; rows of another run keep their own provenance.
+        """Write ``rows.csv`` and remove the files of cells; rows that have a provenance keep it.
 
-        Columns that are missing in such rows are empty.
+        Columns that are missing in rows of another run are empty.
         """
         text = io.StringIO(newline="")
         columns = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in PROVENANCE]

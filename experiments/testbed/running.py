@@ -124,8 +124,8 @@ def run_cell(
     NearsightError
         If any step fails; then nothing is stored, and the testbed is down.
     """
-    part = _part(inventory, cell, state_folder / "material")
     with locked(state_folder, RUN_LOCK_FILE):
+        part = _part(inventory, cell, state_folder / "material")
         rows, facts = run_session(Replay(cell, part, state_folder, on_stage))
     _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell, contents)})
 

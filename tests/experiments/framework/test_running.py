@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
-from nearsight.experiments.framework.experiment import Experiment, RunOptions, StoredRow
+from nearsight.experiments.framework import running
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
@@ -87,6 +89,33 @@ def test_an_interrupted_run_continues_and_gives_the_rows_of_an_uninterrupted_one
     assert again.measured == ["n-2", "n-3"]
     run(Squares(), tmp_path / "whole")
     assert ResultFolder(broken).rows() == ResultFolder(tmp_path / "whole").rows()
+
+
+def test_each_row_has_the_provenance_of_the_run_that_measured_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = running.describe_environment()
+    for commit, fails_at in (("before", "n-2"), ("after", "")):
+        experiment = Squares()
+        experiment.fails_at = fails_at
+        monkeypatch.setattr(
+            running, "describe_environment", lambda found=commit: {**environment, "commit": found}
+        )
+        with pytest.raises(Unavailable) if fails_at else nullcontext():
+            run(experiment, tmp_path)
+    assert [row["commit"] for row in ResultFolder(tmp_path).rows()] == ["before", "before", "after", "after"]
+
+
+def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp_path: Path) -> None:
+    class Overtaken(Squares):
+        def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+            if cell.key == "n-3":
+                measure(Squares(), tmp_path)
+            return super().run(cell, options)
+
+    with pytest.raises(CorruptStore, match=r"n-0 disappeared from .* let no other run use this folder"):
+        run(Overtaken(), tmp_path)
+    assert len(ResultFolder(tmp_path).rows()) == 4
 
 
 def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:

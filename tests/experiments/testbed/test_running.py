@@ -14,6 +14,7 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.catalogue.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
+from nearsight.common.folder_lock import locked as folder_locked
 from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
 from nearsight.experiments.testbed import replaying, running
@@ -194,6 +195,39 @@ def test_two_runs_cannot_use_one_testbed(tmp_path: Path) -> None:
     ):
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), lambda _stage: None)
     assert load_state(state) is None
+
+
+def test_two_runs_cannot_write_into_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cell,) = cells(local_inventory(tmp_path))
+    out = tmp_path / "results"
+    earlier = out / cell.name / FACTS
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    with folder_locked(out):
+        assert main(["testbed", "run", str(tmp_path / "lab.toml"), "--out", str(out), "--fresh"]) == 5
+    assert f"another command works in {out}" in " ".join(capsys.readouterr().err.split())
+    assert earlier.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [((), "the same command continues"), (("--fresh",), "the same command without --fresh continues")],
+)
+def test_a_stopped_sweep_names_the_command_that_continues_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    said: str,
+) -> None:
+    def stopped(*_: object) -> None:
+        raise Unavailable("a node is off")
+
+    local_inventory(tmp_path)
+    monkeypatch.setattr(running, "run_cell", stopped)
+    out = str(tmp_path / "results")
+    assert main(["testbed", "run", str(tmp_path / "lab.toml"), "--out", out, *flags]) == 4
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.system
