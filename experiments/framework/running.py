@@ -21,7 +21,7 @@ from typing import Any
 
 from matplotlib import rc_context
 
-from nearsight.common.errors import CorruptStore, InvalidArgument
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
 from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
@@ -78,6 +78,8 @@ def check(experiment: Experiment, options: RunOptions) -> None:
         )
     if options.clients and not experiment.takes_clients:
         raise InvalidArgument(f"{experiment.name} has no clients", advice="leave out --clients")
+    if options.data is not None and not options.data.is_dir():
+        raise NotFound(f"there is no folder {options.data}", advice="check the path of --data")
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:

@@ -31,7 +31,11 @@ def test_a_given_data_set_is_used_and_is_part_of_the_configuration(tmp_path: Pat
     assert len(dataset_of(options, MuseumSettings()).references) == 2
     before = options.configuration()["data"]
     assert before != RunOptions().configuration()["data"]
-    (own / "queries" / "more.jpg").write_bytes(b"another photo")
+    (own / ".nearsight.db").touch()  # the trained index of a recognizer
+    assert options.configuration()["data"] == before
+    labels = own / "labels.csv"
+    content = labels.read_bytes()
+    labels.write_bytes(content[:-2] + content[-1:] + content[-2:-1])  # of the same size
     assert options.configuration()["data"] != before
 
 

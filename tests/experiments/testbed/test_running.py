@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
@@ -356,8 +355,22 @@ def test_the_digest_changes_with_the_content_of_the_files(drawn: Path, database:
     )
     before = digest_of(inventory)
     assert digest_of(inventory) == before
-    (drawn / "queries" / "exhibit-1.jpg").write_bytes(b"another photo")
-    after = digest_of(inventory)
-    assert after != before
-    database.write_bytes(database.read_bytes() + np.zeros(1, np.uint8).tobytes())
-    assert digest_of(inventory) != after
+    (drawn / "lab.testbed").mkdir()
+    assert digest_of(inventory) == before
+    digests = {before}
+    wheel = drawn / "nearsight.whl"
+    wheel.write_bytes(b"1")
+    labels = (drawn / "labels.csv").read_text()
+    for path, content in (
+        (drawn / "queries" / "exhibit-1.jpg", b"another photo"),
+        (drawn / "queries" / "exhibit-1.jpg", b"the other one"),
+        (drawn / "labels.csv", labels.replace("2.jpg,exhibit-2", "2.jpg,exhibit-3").encode()),
+        (database, database.read_bytes() + b"0"),
+    ):
+        path.write_bytes(content)
+        digests.add(digest_of(inventory))
+    inventory = inventory.model_copy(update={"wheel": wheel})
+    for content in (b"1", b"2"):
+        wheel.write_bytes(content)
+        digests.add(digest_of(inventory))
+    assert len(digests) == 7
