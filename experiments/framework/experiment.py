@@ -186,6 +186,18 @@ class Experiment(ABC):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """Return the cells of a run in the order in which they are run."""
 
+    def check(self, options: RunOptions) -> None:
+        """Check the files of ``--visits`` and ``--data``, before earlier results are deleted.
+
+        By default it is only checked that the cells can be listed.
+
+        Raises
+        ------
+        NotFound, InvalidArgument
+            If a file is missing or unusable.
+        """
+        self.cells(options)
+
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in open options, once before a run; ``say`` prints a message before steps that take long."""
         del say

@@ -17,6 +17,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,12 @@ class ResultFolder:
             ) from error
 
     def clear(self) -> None:
-        """Delete the results of an earlier run; other files stay."""
-        for name in ("run.json", "rows.csv", "summary.json"):
-            (self.path / name).unlink(missing_ok=True)
+        """Delete the results of an earlier run and their picture; other files stay."""
+        with suppress(NotFound, CorruptStore):
+            (self.path / f"{self.run_information().get('experiment')}.png").unlink(missing_ok=True)
         shutil.rmtree(self.path / "cells", ignore_errors=True)
+        for name in ("rows.csv", "summary.json", "run.json"):
+            (self.path / name).unlink(missing_ok=True)
 
     def keep_cell(self, key: str, rows: Sequence[Row]) -> None:
         """Store the rows of a finished cell."""

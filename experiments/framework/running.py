@@ -60,12 +60,14 @@ def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tup
 
 
 def check(experiment: Experiment, options: RunOptions) -> None:
-    """Check the options.
+    """Check the options and their files.
 
     Raises
     ------
     InvalidArgument
         If the experiment does not accept one of them.
+    NotFound
+        If a file or folder does not exist.
     """
     if options.visits is not None and not experiment.takes_visits:
         raise InvalidArgument(f"{experiment.name} does not use visits", advice="leave out --visits")
@@ -80,6 +82,7 @@ def check(experiment: Experiment, options: RunOptions) -> None:
         raise InvalidArgument(f"{experiment.name} has no clients", advice="leave out --clients")
     if options.data is not None and not options.data.is_dir():
         raise NotFound(f"there is no folder {options.data}", advice="check the path of --data")
+    experiment.check(options)
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:

@@ -66,12 +66,13 @@ def test_a_run_with_unusable_visits_does_not_promise_to_continue(
     assert "continues" not in shown
 
 
-def test_a_malformed_file_of_visits_replaces_no_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", ["v,e,0\n", "v,e,0,1\n"], ids=["malformed", "too few visitors"])
+def test_an_unusable_file_of_visits_replaces_no_results(tmp_path: Path, rows: str) -> None:
     (tmp_path / "out").mkdir()
     earlier = tmp_path / "out" / "rows.csv"
     earlier.write_text("")
     visits = tmp_path / "visits.csv"
-    visits.write_text("visitor,exhibit,start_s,end_s\nv,e,0\n")
+    visits.write_text(f"visitor,exhibit,start_s,end_s\n{rows}")
     assert run(tmp_path / "out", "--fresh", "--visits", str(visits)) == 2
     assert earlier.exists()
 

@@ -40,7 +40,6 @@ from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
-    Experiment,
     Results,
     Row,
     RunOptions,
@@ -50,7 +49,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
     table_of,
 )
-from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
 
 T = TypeVar("T")
 
@@ -110,12 +109,11 @@ class _Cache:
         return _photo_row(kind, size, photo, trusting, careful, spent_ms)
 
 
-class Figure(Experiment):
+class Figure(OnDataSet):
     """Answers that caches give and the whole catalogue would not, with rivals ignored and respected."""
 
     name: ClassVar[str] = "cache-answers"
     source: ClassVar[str] = "beyond the Cachier dissertation's 3.3.1"
-    takes_data: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._settings = RecognitionSettings()

@@ -22,7 +22,6 @@ from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
-    Experiment,
     Results,
     Row,
     RunOptions,
@@ -49,7 +48,7 @@ from nearsight.experiments.studies.cachier.offline_analysis import (
     subset_row,
     subsets_of,
 )
-from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
 from nearsight.experiments.studies.profiles import no_progress
 
 _LOOKS = dict(zip(FEATURE_COUNTS, zip(drawing.SEQUENCE, ("s", "D", "^", "o"), strict=True), strict=True))
@@ -67,10 +66,8 @@ PAPER = {
 """By number of features: (a, b) of f_D [ms], and (a, b) of recall_D."""
 
 
-class FeatureTradeoff(Experiment):
+class FeatureTradeoff(OnDataSet):
     """Measures every number of features on the same random subsets of a data set."""
-
-    takes_data = True
 
     def __init__(self) -> None:
         self._prepared: dict[int, PreparedData] = {}

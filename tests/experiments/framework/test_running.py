@@ -155,8 +155,8 @@ def test_results_of_different_settings_are_never_mixed(tmp_path: Path, other: Ru
 def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     run(Squares(), tmp_path)
-    run(Squares(), tmp_path, fresh=True)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    prepare(Squares(), ALL, tmp_path, fresh=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json"}
 
 
 def test_an_option_that_the_experiment_does_not_use_is_refused(tmp_path: Path) -> None:

@@ -44,6 +44,17 @@ def test_a_missing_data_set_is_refused(tmp_path: Path) -> None:
         prepare(find_experiment("fig3.4"), RunOptions(data=tmp_path / "gone"), tmp_path / "out")
 
 
+@pytest.mark.parametrize("name", ["fig3.4", "fig4.4", "cache-answers"])
+def test_an_unusable_data_set_replaces_no_results(tmp_path: Path, name: str) -> None:
+    (tmp_path / "out").mkdir()
+    earlier = tmp_path / "out" / "rows.csv"
+    earlier.touch()
+    (tmp_path / "data").mkdir()
+    with pytest.raises(NotFound, match="no known data set"):
+        prepare(find_experiment(name), RunOptions(data=tmp_path / "data"), tmp_path / "out", fresh=True)
+    assert earlier.exists()
+
+
 def test_a_data_set_for_an_experiment_that_uses_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="does not use a data set"):
         prepare(find_experiment("fig6.3"), RunOptions(data=tmp_path), tmp_path / "out")
