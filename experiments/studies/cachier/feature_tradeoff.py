@@ -36,13 +36,13 @@ from nearsight.experiments.profiling.measuring import (
     extraction_time,
     measure,
     prepare,
-    summarize,
 )
 from nearsight.experiments.studies.cachier.offline_analysis import (
     Series,
     draw_analysis,
     line,
     point_rows,
+    points_of,
     straight_line,
     subset_plan,
     subset_row,
@@ -133,7 +133,7 @@ def _photos(dataset: Dataset, subset: int, options: RunOptions) -> list[Path]:
 def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
     # f_D replaces the lookup time, because on a device the whole time counts.
     measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in rows]
-    points = [point.model_dump() for point in summarize(measured)]
+    points = points_of(measured)
     for point in points:
         point["device_ms"] = point.pop("lookup_ms")
         point["device_ms_std"] = point.pop("lookup_ms_std")

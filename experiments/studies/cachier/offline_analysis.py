@@ -129,8 +129,13 @@ def subset_row(row: StoredRow) -> SubsetRow:
 
 def _algorithm(rows: Sequence[StoredRow]) -> dict[str, Any]:
     measured = [subset_row(row) for row in rows]
-    points = [point.model_dump() for point in summarize(measured)]
-    return {"points": points, **{name: straight_line(measured, name) for name in QUANTITIES}}
+    return {"points": points_of(measured), **{name: straight_line(measured, name) for name in QUANTITIES}}
+
+
+def points_of(rows: Sequence[SubsetRow]) -> list[dict[str, Any]]:
+    """Mean and deviation of each quantity over k; sizes with an unknown quantity are left out."""
+    points = (point.model_dump() for point in summarize(rows))
+    return [point for point in points if None not in point.values()]
 
 
 def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
