@@ -8,7 +8,7 @@ and respected (`RecognitionSettings.rival_margin`). The answer of the whole cata
 look, is the reference for both.
 
 Without ``--data`` the photos are those of a generated museum. With ``--data``, real references and photos are
-added to the same catalogue. Times are CPU times of one thread.
+added to the same catalogue, with ``real/`` before their ids. Times are CPU times of one thread.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Figure(OnDataSet):
     def _prepare(self, options: RunOptions) -> None:
         pin_threads()
         museum = dataset_of(replace(options, data=None), museum_of(options))
-        real = [] if options.data is None else load_datasets(options.data)
+        real = [] if options.data is None else [one.with_prefix(_REAL) for one in load_datasets(options.data)]
         dataset = merge_datasets([museum, *real], "all")
         self._models, self._teaching = _taught(dataset.references, self._settings)
         extractor = OrbExtractor(self._settings.fast_threshold)
