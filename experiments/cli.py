@@ -30,7 +30,9 @@ _INDENT = len("reached  ")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help=f"Folder for results; default: {_RESULTS}/NAME."),
+    typer.Option(
+        "--out", metavar="DIR", file_okay=False, help=f"Folder for results; default: {_RESULTS}/NAME."
+    ),
 ]
 OnOption = Annotated[
     Literal["twin", "testbed"] | None,
@@ -90,9 +92,10 @@ def run(
 ) -> None:
     """Measure, compute the numbers and draw the figure: rows.csv, summary.json and a PNG.
 
-    An interrupted run continues where it stopped when it is started again.
+    An interrupted run continues where it stopped when it is started again, without --fresh.
     """
     require_experiments("experiment")
+    from nearsight.common.folder_lock import locked
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.experiments.framework.experiment import RunOptions
     from nearsight.experiments.framework.registry import find_experiment
@@ -110,11 +113,14 @@ def run(
     options = found.completed(options, lambda text: print_line(text, err=True))
     variant = _variant(options.on, options.costs)
     folder = out or _default_folder(name, smoke, variant)
-    prepare(found, options, folder, fresh=fresh)
-    if out is None and not fresh:
-        _adopt(found, options, folder, variant)
-    _measure(found, options, folder)
-    _show(found, conclude(found, folder), folder, as_json)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait=False):
+        prepare(found, options, folder, fresh=fresh)
+        if out is None and not fresh:
+            _adopt(found, options, folder, variant)
+        _measure(found, options, folder, fresh)
+        outcome = conclude(found, folder)
+    _show(found, outcome, folder, as_json)
 
 
 @app.command()
@@ -187,7 +193,7 @@ def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -
             print_line(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
 
 
-def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
+def _measure(found: Experiment, options: RunOptions, folder: Path, fresh: bool) -> None:
     """Run the missing cells and show progress."""
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.framework.running import missing_cells, run_cells
@@ -202,7 +208,8 @@ def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
             run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
     except (KeyboardInterrupt, NearsightError, OSError) as error:
         if not isinstance(error, CallerError):  # with these arguments the command would fail again
-            print_line("stopped: completed parts are kept; the same command continues after them", err=True)
+            same = "the same command without --fresh" if fresh else "the same command"
+            print_line(f"stopped: completed parts are kept; {same} continues after them", err=True)
         raise
 
 

@@ -111,17 +111,20 @@ def _first(error: ValidationError) -> str:
 
 
 class Measurement(BaseModel):
-    """Measurements at one cache size: means over random subsets, and their standard deviations."""
+    """Measurements at one cache size: means over random subsets, and their standard deviations.
+
+    Recall is None if no subset had a photo of its objects, precision if no photo was answered.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     k: int = Field(ge=1)
     lookup_ms: FiniteFloat
     lookup_ms_std: FiniteFloat
-    recall: FiniteFloat
-    recall_std: FiniteFloat
-    precision: FiniteFloat
-    precision_std: FiniteFloat
+    recall: FiniteFloat | None
+    recall_std: FiniteFloat | None
+    precision: FiniteFloat | None
+    precision_std: FiniteFloat | None
 
 
 class CacheProfile(VersionedFile):

@@ -28,7 +28,8 @@ app = typer.Typer(
 )
 
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Folder for the JSON file and the table.")
+    Path | None,
+    typer.Option("--out", metavar="DIR", file_okay=False, help="Folder for the JSON file and the table."),
 ]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Run for seconds: fewer objects and repetitions.")]
 
@@ -138,7 +139,7 @@ def robustness(
 @app.command()
 def soak(
     minutes: Annotated[float, typer.Option("--minutes", metavar="N", min=0.5, help="Duration.")] = 20.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of events and photos.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of events and photos.")] = 1,
     museums: MuseumsOption = MUSEUMS,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -197,9 +198,9 @@ def gateway(
 
 @app.command("all")
 def all_benchmarks(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results.")] = Path(
-        "results/bench"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", file_okay=False, help="Folder for results.")
+    ] = Path("results/bench"),
     photos: Annotated[
         list[Path] | None,
         typer.Option("--photos", metavar="DIR", help="Real photos to evaluate as well; may be repeated."),
@@ -224,8 +225,13 @@ def all_benchmarks(
 def _run(
     benchmarks: Sequence[Callable[[Callable[[str], None]], Benchmark]], out: Path | None, as_json: bool
 ) -> list[Benchmark]:
+    from tempfile import TemporaryFile
+
     from nearsight.experiments.bench.benchmark import write_results
 
+    if out is not None:  # an unwritable folder fails before the measurement, not after it
+        out.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=out).close()
     finished: list[Benchmark] = []
     for run in benchmarks:
         with _status() as report_step:

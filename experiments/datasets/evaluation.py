@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearsight.common.catalogue.reference_folder import Reference
@@ -107,7 +107,7 @@ def evaluate_together(
 
 
 def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
-    """Load the data sets in these folders, with object ids that are unique across all of them.
+    """Load the data sets in these folders, with names and object ids that are unique across all of them.
 
     A folder may hold several data sets (``smvs/``); the result contains each of them.
 
@@ -124,7 +124,7 @@ def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
     names = [folder.resolve().name for folder in folders]
     prefixes = [f"{name}-{n}" if names.count(name) > 1 else name for n, name in enumerate(names, 1)]
     return tuple(
-        dataset.with_prefix(prefix)
+        replace(dataset.with_prefix(prefix), name=prefix if len(group) == 1 else f"{prefix}/{dataset.name}")
         for prefix, group in zip(prefixes, groups, strict=True)
         for dataset in group
     )

@@ -36,7 +36,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
     mbps: Annotated[
         float | None, typer.Option("--mbps", help="Rate to and from the cloud in Mbit/s.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of museum, visitors and link.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of museum, visitors and link.")] = 1,
     edge: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,6 +7,8 @@ without measuring again.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +79,7 @@ class RunOptions:
         Raises
         ------
         NotFound
-            If the file of visits or the data set does not exist.
+            If the file of visits does not exist.
         InvalidArgument
             If the file of visits cannot be read.
         """
@@ -184,6 +186,18 @@ class Experiment(ABC):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """Return the cells of a run in the order in which they are run."""
 
+    def check(self, options: RunOptions) -> None:
+        """Check the files of ``--visits`` and ``--data``, before earlier results are deleted.
+
+        By default it is only checked that the cells can be listed.
+
+        Raises
+        ------
+        NotFound, InvalidArgument
+            If a file is missing or unusable.
+        """
+        self.cells(options)
+
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in open options, once before a run; ``say`` prints a message before steps that take long."""
         del say
@@ -231,11 +245,13 @@ def _fingerprint(path: Path | None) -> str:
 
 
 def _fingerprint_of_folder(folder: Path | None) -> str:
-    """Hash the names and sizes of a folder's files; reading every image of a data set would take long."""
+    """Hash the names and contents of a folder's files; hidden ones, such as a trained index, do not count."""
     if folder is None:
         return ""
-    if not folder.is_dir():
-        raise NotFound(f"there is no folder {folder}", advice="check the path of --data")
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    listing = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in files)
-    return f"{folder.resolve().name}:{xxhash.xxh64_hexdigest(listing.encode())}"
+    hashed = xxhash.xxh64()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, xxhash.xxh64).digest()
+            hashed.update(os.fsencode(path.relative_to(folder)) + b"\0" + content)
+    return f"{folder.resolve().name}:{hashed.hexdigest()}"

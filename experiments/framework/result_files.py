@@ -2,7 +2,7 @@
 
 ======================  ============================================================
 ``run.json``            configuration and environment of the run
-``cells/KEY.json``      rows of a finished cell; removed when all cells are finished
+``cells/KEY.json``      rows of a finished cell, with provenance; removed when all cells are finished
 ``rows.csv``            all rows, each with seed, configuration, commit, machine and versions
 ``summary.json``        metrics, targets, configuration and environment
 ``NAME.png``            the picture
@@ -17,6 +17,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,12 @@ class ResultFolder:
             ) from error
 
     def clear(self) -> None:
-        """Delete the results of an earlier run; other files stay."""
-        for name in ("run.json", "rows.csv", "summary.json"):
-            (self.path / name).unlink(missing_ok=True)
+        """Delete the results of an earlier run and their picture; other files stay."""
+        with suppress(NotFound, CorruptStore):
+            (self.path / f"{self.run_information().get('experiment')}.png").unlink(missing_ok=True)
         shutil.rmtree(self.path / "cells", ignore_errors=True)
+        for name in ("rows.csv", "summary.json", "run.json"):
+            (self.path / name).unlink(missing_ok=True)
 
     def keep_cell(self, key: str, rows: Sequence[Row]) -> None:
         """Store the rows of a finished cell."""
@@ -89,9 +92,9 @@ class ResultFolder:
         return rows
 
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
-        """Write ``rows.csv`` and remove the files of cells; rows of another run keep their own provenance.
+        """Write ``rows.csv`` and remove the files of cells; rows that have a provenance keep it.
 
-        Columns that are missing in such rows are empty.
+        Columns that are missing in rows of another run are empty.
         """
         text = io.StringIO(newline="")
         columns = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in PROVENANCE]

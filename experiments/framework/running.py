@@ -21,7 +21,7 @@ from typing import Any
 
 from matplotlib import rc_context
 
-from nearsight.common.errors import CorruptStore, InvalidArgument
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
 from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
@@ -60,12 +60,14 @@ def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tup
 
 
 def check(experiment: Experiment, options: RunOptions) -> None:
-    """Check the options.
+    """Check the options and their files.
 
     Raises
     ------
     InvalidArgument
         If the experiment does not accept one of them.
+    NotFound
+        If a file or folder does not exist.
     """
     if options.visits is not None and not experiment.takes_visits:
         raise InvalidArgument(f"{experiment.name} does not use visits", advice="leave out --visits")
@@ -78,6 +80,9 @@ def check(experiment: Experiment, options: RunOptions) -> None:
         )
     if options.clients and not experiment.takes_clients:
         raise InvalidArgument(f"{experiment.name} has no clients", advice="leave out --clients")
+    if options.data is not None and not options.data.is_dir():
+        raise NotFound(f"there is no folder {options.data}", advice="check the path of --data")
+    experiment.check(options)
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:
@@ -141,25 +146,43 @@ def run_cells(
     """Measure the missing cells and write ``rows.csv``.
 
     ``begin`` is called with the key of each cell before it is measured, ``advance`` after it. Cells that run
-    in other processes are reported to both when they are finished.
+    in other processes are reported to both when they are finished. Rows keep the provenance of the run that
+    measured them.
+
+    Raises
+    ------
+    CorruptStore
+        If the files of finished cells disappeared during the run.
     """
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
         return
     missing = missing_cells(experiment, options, out)
+    provenance = _provenance(folder.run_information()["configuration"], describe_environment())
+
+    def keep(cell: Cell, rows: Sequence[Row]) -> None:
+        folder.keep_cell(cell.key, [{**provenance, **row} for row in rows])
+        advance(1)
+
     processes = experiment.processes(options)
     if processes > 1 and len(missing) > 1:
         for cell, rows in run_in_processes(experiment, options, missing, processes):
             begin(cell.key)
-            folder.keep_cell(cell.key, rows)
-            advance(1)
+            keep(cell, rows)
     else:
         for cell in missing:
             begin(cell.key)
-            folder.keep_cell(cell.key, experiment.run(cell, options))
-            advance(1)
-    kept = [row for cell in experiment.cells(options) for row in folder.finished_cell(cell.key) or ()]
-    folder.keep_rows(kept, _provenance(options, describe_environment()))
+            keep(cell, experiment.run(cell, options))
+    kept: list[Row] = []
+    for cell in experiment.cells(options):
+        finished = folder.finished_cell(cell.key)
+        if finished is None:
+            raise CorruptStore(
+                f"the finished part {cell.key} disappeared from {out} during the run",
+                advice="let no other run use this folder, and run the same command again",
+            )
+        kept.extend(finished)
+    folder.keep_rows(kept, provenance)
 
 
 def run_in_processes(
@@ -237,12 +260,12 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
     return Outcome(summary, targets, picture)
 
 
-def _provenance(options: RunOptions, environment: Mapping[str, Any]) -> dict[str, str | int]:
-    configuration = {key: value for key, value in options.configuration().items() if key != "seed"}
+def _provenance(configuration: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, str | int]:
+    others = {key: value for key, value in configuration.items() if key != "seed"}
     versions = " ".join(f"{name}={version}" for name, version in environment["versions"].items())
     return {
-        "seed": options.seed,
-        "configuration": json.dumps(configuration),
+        "seed": configuration["seed"],
+        "configuration": json.dumps(others),
         "commit": environment["commit"],
         "machine": environment["machine"],
         "python": environment["python"],

@@ -37,7 +37,7 @@ def profile(
     subsets: Annotated[int, typer.Option(min=1, help="Random subsets per size.")] = 8,
     relevant: Annotated[int, typer.Option(min=1, help="Photos of cached objects per subset.")] = 20,
     noise: Annotated[int, typer.Option(min=0, help="Photos of other objects per subset.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the random choices.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choices.")] = 1,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for seconds, not minutes: 2 subsets, few photos.")
     ] = False,
@@ -64,8 +64,14 @@ def profile(
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.profiling.measuring import ProfilingPlan
-    from nearsight.experiments.profiling.picture import draw_profiles
+    from nearsight.experiments.profiling.picture import check_picture, draw_profiles
 
+    picture = figure or out.with_suffix(".png")
+    check_picture(picture)
+    if picture == out:
+        raise InvalidArgument(
+            f"{out} would be the profile and its picture", advice="give another file with --figure"
+        )
     pin_threads()
     plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
     if quick:
@@ -79,7 +85,6 @@ def profile(
         result, skipped = _profile_edge(dataset, plan, backend, query_features)
     result.save(out)
     profiles = (result,) if isinstance(result, CacheProfile) else result.profiles
-    picture = figure or out.with_suffix(".png")
     draw_profiles(profiles, picture, with_extraction=device)
     print_line(f"picture: {picture}", err=True)
     for line in skipped:
@@ -138,8 +143,8 @@ def _print_measurements(profile: CacheProfile, plan: ProfilingPlan) -> None:
             (
                 point.k,
                 f"{point.lookup_ms:.2f} ± {point.lookup_ms_std:.2f}",
-                f"{point.recall:.3f} ± {point.recall_std:.3f}",
-                f"{point.precision:.3f} ± {point.precision_std:.3f}",
+                _share(point.recall, point.recall_std),
+                _share(point.precision, point.precision_std),
             )
             for point in profile.measurements
         ],
@@ -149,6 +154,11 @@ def _print_measurements(profile: CacheProfile, plan: ProfilingPlan) -> None:
     print_line(f"recall(k)    = {_polynomial(profile.recall)}")
     print_line(f"precision(k) = {_polynomial(profile.precision)}")
     print_line(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
+
+
+def _share(mean: float | None, std: float | None) -> str:
+    """A dash if no photo showed the value."""
+    return "-" if mean is None or std is None else f"{mean:.3f} ± {std:.3f}"
 
 
 def _print_table_4_1(profiles: Sequence[CacheProfile]) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,7 @@ class PreparedData:
 
 @dataclass(frozen=True, slots=True)
 class SubsetRow:
-    """Result of one random subset of one size; recall and precision are NaN if they are undefined."""
+    """Result of one random subset of one size; a value is NaN if there was no photo to measure it."""
 
     k: int
     subset: int
@@ -232,7 +233,7 @@ def _measure_subset(
         backend=recognizer.backend,
         relevant=len(relevant_ms),
         noise=len(noise_ms),
-        lookup_ms=float(np.mean(means)),
+        lookup_ms=float(np.mean(means)) if means else float("nan"),
         recall=correct / len(relevant_ms) if relevant_ms else float("nan"),
         precision=correct / answered if answered else float("nan"),
     )
@@ -258,20 +259,20 @@ def _ask(recognizer: ObjectRecognizer, queries: Sequence[PreparedQuery]) -> tupl
 
 
 def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:
-    """Mean and standard deviation over the subsets of each size."""
+    """Mean and standard deviation over the subsets of each size; sizes without any photo are left out."""
     points = []
-    for k in sorted({row.k for row in rows}):
+    for k in sorted({row.k for row in rows if not np.isnan(row.lookup_ms)}):
         at_k = [row for row in rows if row.k == k]
-        values: dict[str, float] = {}
+        values: dict[str, Any] = {}
         for name in ("lookup_ms", "recall", "precision"):
             values[name], values[f"{name}_std"] = _mean_and_std([getattr(row, name) for row in at_k])
         points.append(Measurement(k=k, **values))
     return tuple(points)
 
 
-def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+def _mean_and_std(values: Sequence[float]) -> tuple[float | None, float | None]:
     known = [value for value in values if not np.isnan(value)]
-    return (float(np.mean(known)), float(np.std(known))) if known else (1.0, 0.0)
+    return (float(np.mean(known)), float(np.std(known))) if known else (None, None)
 
 
 def fit_profile(
@@ -286,8 +287,13 @@ def fit_profile(
     Raises
     ------
     InvalidArgument
-        If no valid profile can be fitted, for example if the recall is 0.
+        If no valid profile can be fitted, for example if the recall is 0 or unknown.
     """
+    if all(np.isnan(row.recall) for row in rows):
+        raise InvalidArgument(
+            "the recall is unknown: no subset had a photo of its objects",
+            advice="measure larger --sizes or more --subsets, or add photos",
+        )
     recall = _fit_recall(rows)
     precision = fit_polynomial(rows, "precision")
     best = len(fit_polynomial(rows, "lookup_ms", relative=True)) - 1
@@ -333,14 +339,15 @@ def fit_polynomial(
 ) -> tuple[float, ...]:
     """Fit a polynomial in k of the degree that cross-validation selects.
 
-    Folds leave out whole subsets. Of all degrees whose error is within one standard error of the best, the
-    lowest is used, because a higher degree would fit the noise. Recall and precision are weighted by
-    the number of relevant photos. With ``relative``, errors are relative to the values.
+    Rows without the value are ignored. Folds leave out whole subsets. Of all degrees whose error is within
+    one standard error of the best, the lowest is used, because a higher degree would fit the noise. Recall
+    and precision are weighted by the number of relevant photos. With ``relative``, errors are relative to the
+    values.
 
     Returns
     -------
     tuple of float
-        Coefficients, constant term first.
+        Coefficients, constant term first; 1 if no row has the value.
     """
     known = [row for row in rows if not np.isnan(getattr(row, name))]
     if not known:

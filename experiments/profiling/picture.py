@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
@@ -16,6 +17,22 @@ from nearsight.experiments.framework.drawing import SEQUENCE, STYLE, caption, le
 
 _ONE = "#1f6f8b"
 _MARKERS = ("s", "D", "^", "o")
+
+
+def check_picture(path: Path) -> None:
+    """Check the format of a picture, before a measurement.
+
+    Raises
+    ------
+    ConfigurationError
+        If the format is unknown.
+    """
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise ConfigurationError(
+            f"cannot write the picture {path}: its suffix is none of {', '.join(sorted(formats))}",
+            advice="give another file with --figure",
+        )
 
 
 def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extraction: bool = False) -> None:
@@ -26,7 +43,7 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
     profiles : sequence of CacheProfile
         One of an edge, or several of a device with different numbers of features.
     path : Path
-        The picture; its suffix determines the format.
+        The picture; its suffix determines the format, see `check_picture`.
     with_extraction : bool
         Whether the time includes feature extraction, as on a device.
 
@@ -51,7 +68,7 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
         legend_below(picture, panels[0])
         try:
             save(picture, path)
-        except (OSError, ValueError) as error:  # ValueError: an unknown format
+        except OSError as error:
             raise ConfigurationError(
                 f"cannot write the picture {path}: {error}", advice="give another file with --figure"
             ) from error
@@ -61,7 +78,7 @@ def _draw(axes: Axes, profile: CacheProfile, name: str, number: int | None, with
     colour = _ONE if number is None else SEQUENCE[number % len(SEQUENCE)]
     marker = "o" if number is None else _MARKERS[number % len(_MARKERS)]
     more = profile.extraction_ms if with_extraction and name == "lookup_ms" else 0.0
-    points = [point.model_dump() for point in profile.measurements]
+    points = [point for one in profile.measurements if (point := one.model_dump())[name] is not None]
     axes.errorbar(
         [point["k"] for point in points],
         [point[name] + more for point in points],

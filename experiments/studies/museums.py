@@ -10,12 +10,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from nearsight.experiments.datasets.dataset import Dataset, merge_datasets
 from nearsight.experiments.datasets.loading import load_datasets
-from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.experiment import Experiment, RunOptions
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.museum.generation import generate_museum, read_settings
 from nearsight.experiments.museum.settings import VERSION, MuseumSettings
@@ -57,6 +58,18 @@ def dataset_of(options: RunOptions, settings: MuseumSettings) -> Dataset:
         workers = 1 if settings.objects <= _FEW else os.cpu_count() or 1
         generate_museum(folder, settings, workers=workers)
     return merge_datasets(load_datasets(folder), "generated museum")
+
+
+class OnDataSet(Experiment):
+    """An experiment on the data set of ``--data``, or else on a generated museum."""
+
+    takes_data: ClassVar[bool] = True
+
+    def check(self, options: RunOptions) -> None:
+        """The data set must be readable."""
+        super().check(options)
+        if options.data is not None:
+            dataset_of(options, museum_of(options))
 
 
 def museum_folder(museums: Path, settings: MuseumSettings) -> Path:

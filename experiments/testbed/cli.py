@@ -143,8 +143,10 @@ def run(
 ) -> None:
     """Replay visitors in every configuration, at every point of the sweep and in every run; collect rows.
 
-    Each part gets a new testbed. To continue an interrupted sweep, run the same command again.
+    Each part gets a new testbed. To continue an interrupted sweep, run the same command again, without
+    --fresh.
     """
+    from nearsight.common.folder_lock import locked
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
     from nearsight.experiments.testbed.reading import read_inventory
@@ -162,24 +164,26 @@ def run(
     whole = cells(found)
     check(found, whole)
     contents = digest_of(found)
-    if fresh:
-        remove_results(whole, folder)
-    todo = missing(found, folder, contents)
-    if len(todo) < len(whole):
-        print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
     folder.mkdir(parents=True, exist_ok=True)
-    TemporaryFile(dir=folder).close()  # an unwritable folder fails before the measurement, not after it
-    ready = with_wheel(found, state_in) if todo else found
-    try:
-        with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
-            for cell in todo:
-                progress.begin(cell.name)
-                run_cell(ready, cell, state_in, folder, contents, progress.stage)
-                progress.finish()
-    except (KeyboardInterrupt, NearsightError, OSError):
-        print_line("stopped; finished parts are kept; to continue, run the same command again", err=True)
-        raise
-    _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
+    with locked(folder, wait=False):
+        if fresh:
+            remove_results(whole, folder)
+        todo = missing(found, folder, contents)
+        if len(todo) < len(whole):
+            print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
+        TemporaryFile(dir=folder).close()  # an unwritable folder fails before the measurement, not after it
+        ready = with_wheel(found, state_in) if todo else found
+        try:
+            with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
+                for cell in todo:
+                    progress.begin(cell.name)
+                    run_cell(ready, cell, state_in, folder, contents, progress.stage)
+                    progress.finish()
+        except (KeyboardInterrupt, NearsightError, OSError):
+            same = "the same command without --fresh" if fresh else "the same command"
+            print_line(f"stopped: finished parts are kept; {same} continues after them", err=True)
+            raise
+        _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
 
 
 def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, int], as_json: bool) -> None:

@@ -49,6 +49,7 @@ def read_inventory(path: Path) -> Inventory:
     specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
     named = [(key, file) for spec in specs for key, file in spec.files.items()]
     named += [(f"nodes.{name}.key", node.key) for name, node in inventory.nodes.items() if node.key]
+    named += [("wheel", inventory.wheel)] if inventory.wheel else []
     for key, file in named:
         if not file.is_file():
             raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")

@@ -8,6 +8,7 @@ and the cloud's catalogue) is created anew for each cell; a digest detects chang
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -124,8 +125,8 @@ def run_cell(
     NearsightError
         If any step fails; then nothing is stored, and the testbed is down.
     """
-    part = _part(inventory, cell, state_folder / "material")
     with locked(state_folder, RUN_LOCK_FILE):
+        part = _part(inventory, cell, state_folder / "material")
         rows, facts = run_session(Replay(cell, part, state_folder, on_stage))
     _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell, contents)})
 
@@ -229,15 +230,20 @@ def cut_catalogue(source: Path, target: Path, *, catalogue: str, keep: set[str],
 
 
 def digest_of(inventory: Inventory) -> str:
-    """Digest of the contents of all files of an inventory; photos are included by name and size."""
+    """Digest of the contents of all files of an inventory, of the photos and of the objects in them.
+
+    A wheel counts only if the inventory names it: others are built anew for each run.
+    """
     hashed = xxhash.xxh3_64()
     specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
     files = [file for spec in specs for _, file in sorted(spec.files.items())]
+    files += [inventory.wheel] if inventory.wheel else []
     replay = inventory.replay
     if replay is not None:
         files += [replay.trace] if replay.trace else []
-        for path in sorted(replay.photos.rglob("*")):
-            hashed.update(f"{path.relative_to(replay.photos)} {path.stat().st_size}\n".encode())
+        for query in load_dataset(replay.photos).queries:
+            hashed.update(os.fsencode(f"{query.path.name}\0{query.object_id or ''}\0"))
+            files.append(query.path)
     for file in files:
         hashed.update(file.read_bytes())
     return hashed.hexdigest()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nearsight.__main__ import INTERRUPTED, main
+from nearsight.common.folder_lock import locked
 from nearsight.experiments import cli as experiment_cli
 from nearsight.experiments.framework.experiment import Cell, Row, RunOptions, Target
 from nearsight.experiments.framework.registry import experiments
@@ -65,14 +66,45 @@ def test_a_run_with_unusable_visits_does_not_promise_to_continue(
     assert "continues" not in shown
 
 
-def test_a_malformed_file_of_visits_replaces_no_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", ["v,e,0\n", "v,e,0,1\n"], ids=["malformed", "too few visitors"])
+def test_an_unusable_file_of_visits_replaces_no_results(tmp_path: Path, rows: str) -> None:
     (tmp_path / "out").mkdir()
     earlier = tmp_path / "out" / "rows.csv"
     earlier.write_text("")
     visits = tmp_path / "visits.csv"
-    visits.write_text("visitor,exhibit,start_s,end_s\nv,e,0\n")
+    visits.write_text(f"visitor,exhibit,start_s,end_s\n{rows}")
     assert run(tmp_path / "out", "--fresh", "--visits", str(visits)) == 2
     assert earlier.exists()
+
+
+def test_a_second_run_into_a_folder_in_use_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier = tmp_path / "rows.csv"
+    earlier.write_text("")
+    with locked(tmp_path):
+        assert run(tmp_path, "--fresh") == 5
+    assert f"another command works in {tmp_path}" in capsys.readouterr().err.replace("\n", " ")
+    assert earlier.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [((), "the same command continues"), (("--fresh",), "the same command without --fresh continues")],
+)
+def test_a_stopped_run_names_the_command_that_continues_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: Sequence[str],
+    said: str,
+) -> None:
+    def stopped(*_: object) -> Sequence[Row]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fig6_3.Figure, "run", stopped)
+    assert run(tmp_path, *flags) == INTERRUPTED
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_missed_targets_are_printed_last(capsys: pytest.CaptureFixture[str]) -> None:

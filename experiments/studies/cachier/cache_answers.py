@@ -8,7 +8,7 @@ and respected (`RecognitionSettings.rival_margin`). The answer of the whole cata
 look, is the reference for both.
 
 Without ``--data`` the photos are those of a generated museum. With ``--data``, real references and photos are
-added to the same catalogue. Times are CPU times of one thread.
+added to the same catalogue, with ``real/`` before their ids. Times are CPU times of one thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
-    Experiment,
     Results,
     Row,
     RunOptions,
@@ -50,7 +49,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
     table_of,
 )
-from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
 
 T = TypeVar("T")
 
@@ -110,12 +109,11 @@ class _Cache:
         return _photo_row(kind, size, photo, trusting, careful, spent_ms)
 
 
-class Figure(Experiment):
+class Figure(OnDataSet):
     """Answers that caches give and the whole catalogue would not, with rivals ignored and respected."""
 
     name: ClassVar[str] = "cache-answers"
     source: ClassVar[str] = "beyond the Cachier dissertation's 3.3.1"
-    takes_data: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._settings = RecognitionSettings()
@@ -152,7 +150,7 @@ class Figure(Experiment):
     def _prepare(self, options: RunOptions) -> None:
         pin_threads()
         museum = dataset_of(replace(options, data=None), museum_of(options))
-        real = [] if options.data is None else load_datasets(options.data)
+        real = [] if options.data is None else [one.with_prefix(_REAL) for one in load_datasets(options.data)]
         dataset = merge_datasets([museum, *real], "all")
         self._models, self._teaching = _taught(dataset.references, self._settings)
         extractor = OrbExtractor(self._settings.fast_threshold)

@@ -22,7 +22,6 @@ from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
-    Experiment,
     Results,
     Row,
     RunOptions,
@@ -37,19 +36,19 @@ from nearsight.experiments.profiling.measuring import (
     extraction_time,
     measure,
     prepare,
-    summarize,
 )
 from nearsight.experiments.studies.cachier.offline_analysis import (
     Series,
     draw_analysis,
     line,
     point_rows,
+    points_of,
     straight_line,
     subset_plan,
     subset_row,
     subsets_of,
 )
-from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
 from nearsight.experiments.studies.profiles import no_progress
 
 _LOOKS = dict(zip(FEATURE_COUNTS, zip(drawing.SEQUENCE, ("s", "D", "^", "o"), strict=True), strict=True))
@@ -67,10 +66,8 @@ PAPER = {
 """By number of features: (a, b) of f_D [ms], and (a, b) of recall_D."""
 
 
-class FeatureTradeoff(Experiment):
+class FeatureTradeoff(OnDataSet):
     """Measures every number of features on the same random subsets of a data set."""
-
-    takes_data = True
 
     def __init__(self) -> None:
         self._prepared: dict[int, PreparedData] = {}
@@ -136,7 +133,7 @@ def _photos(dataset: Dataset, subset: int, options: RunOptions) -> list[Path]:
 def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
     # f_D replaces the lookup time, because on a device the whole time counts.
     measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in rows]
-    points = [point.model_dump() for point in summarize(measured)]
+    points = points_of(measured)
     for point in points:
         point["device_ms"] = point.pop("lookup_ms")
         point["device_ms_std"] = point.pop("lookup_ms_std")

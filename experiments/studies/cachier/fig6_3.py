@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,6 +72,12 @@ class Figure(Experiment):
         repetitions = _SMOKE_REPETITIONS if options.smoke else _REPETITIONS
         traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
         return cells_of("{trace}-{number:02d}", trace=traces, number=range(repetitions))
+
+    def check(self, options: RunOptions) -> None:
+        """There must be enough real visitors for a division into fifths."""
+        super().check(options)
+        if options.visits is not None:
+            _real_walks(options.visits)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Train and test every model; one row per order, prior and m."""
@@ -162,13 +169,19 @@ def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[in
 def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
     if trace == GENERATED or options.visits is None:
         return list(sequences(generate_visits(rng)).values())
-    walks = [walk for walk in sequences(read_visits_csv(options.visits)).values() if len(walk) > 1]
+    walks = _real_walks(options.visits)
+    return [without_flicker(walk) for walk in walks] if trace == STEADY else walks
+
+
+def _real_walks(visits: Path) -> Walks:
+    """Walks of more than one exhibit, at least one per fold."""
+    walks = [walk for walk in sequences(read_visits_csv(visits)).values() if len(walk) > 1]
     if len(walks) < _FOLDS:
         raise InvalidArgument(
-            f"{options.visits} has {len(walks)} visitors of more than one exhibit",
+            f"{visits} has {len(walks)} visitors of more than one exhibit",
             advice=f"at least {_FOLDS} are needed",
         )
-    return [without_flicker(walk) for walk in walks] if trace == STEADY else walks
+    return walks
 
 
 def without_flicker(walk: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, cells_of
+from nearsight.experiments.framework.experiment import Cell, Row, RunOptions, StoredRow, cells_of
 from nearsight.experiments.framework.numbers import nested
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
@@ -27,7 +27,7 @@ from nearsight.experiments.profiling.measuring import (
     prepare,
     summarize,
 )
-from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
 from nearsight.experiments.studies.profiles import no_progress
 
 LSH, BRUTE_FORCE, OURS, EXACT = "flann-lsh", "brute-force", "auto", "exact"
@@ -53,10 +53,8 @@ _SHIFT = 0.006
 _LOWEST = 0.5
 
 
-class OfflineAnalysis(Experiment):
+class OfflineAnalysis(OnDataSet):
     """Measures every algorithm on the same random subsets of a data set."""
-
-    takes_data = True
 
     def __init__(self) -> None:
         self._prepared: PreparedData | None = None
@@ -131,8 +129,13 @@ def subset_row(row: StoredRow) -> SubsetRow:
 
 def _algorithm(rows: Sequence[StoredRow]) -> dict[str, Any]:
     measured = [subset_row(row) for row in rows]
-    points = [point.model_dump() for point in summarize(measured)]
-    return {"points": points, **{name: straight_line(measured, name) for name in QUANTITIES}}
+    return {"points": points_of(measured), **{name: straight_line(measured, name) for name in QUANTITIES}}
+
+
+def points_of(rows: Sequence[SubsetRow]) -> list[dict[str, Any]]:
+    """Mean and deviation of each quantity over k; sizes with an unknown quantity are left out."""
+    points = (point.model_dump() for point in summarize(rows))
+    return [point for point in points if None not in point.values()]
 
 
 def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:

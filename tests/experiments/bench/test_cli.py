@@ -22,6 +22,15 @@ def test_bench_cache_size_prints_rows_and_environment(
     assert environment["python"].count(".") == 2
 
 
+@pytest.mark.parametrize("benchmark", ["cache-size", "all"])
+def test_a_file_instead_of_a_folder_is_refused_before_the_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], benchmark: str
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["bench", benchmark, "--out", str(tmp_path / "file")]) == 2
+    assert "is a file" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def test_bench_classifier_writes_its_file_and_table(
     small_museum: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,6 +74,15 @@ def test_several_folders_share_one_catalogue_and_get_a_report_each(tmp_path: Pat
     assert total(reports).to_json()["queries"] == 5
     content = reports_to_json(reports)
     assert set(content) == {*FIGURES, "datasets"}
+    assert {name: one["queries"] for name, one in content["datasets"].items()} == {"set-1": 2, "set-2": 3}
+
+
+def test_data_sets_of_several_folders_are_named_after_their_folders(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "many" / "covers", numbered(range(1)))
+    write_data_set(tmp_path / "many" / "prints", numbered(range(1)))
+    write_data_set(tmp_path / "covers", numbered(range(1)))
+    found = datasets_in([tmp_path / "many", tmp_path / "covers"])
+    assert [one.name for one in found] == ["many/covers", "many/prints", "covers"]
 
 
 def test_the_json_of_one_data_set_has_no_list_of_data_sets(tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
-from nearsight.experiments.framework.experiment import Experiment, RunOptions, StoredRow
+from nearsight.experiments.framework import running
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
@@ -89,6 +91,33 @@ def test_an_interrupted_run_continues_and_gives_the_rows_of_an_uninterrupted_one
     assert ResultFolder(broken).rows() == ResultFolder(tmp_path / "whole").rows()
 
 
+def test_each_row_has_the_provenance_of_the_run_that_measured_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = running.describe_environment()
+    for commit, fails_at in (("before", "n-2"), ("after", "")):
+        experiment = Squares()
+        experiment.fails_at = fails_at
+        monkeypatch.setattr(
+            running, "describe_environment", lambda found=commit: {**environment, "commit": found}
+        )
+        with pytest.raises(Unavailable) if fails_at else nullcontext():
+            run(experiment, tmp_path)
+    assert [row["commit"] for row in ResultFolder(tmp_path).rows()] == ["before", "before", "after", "after"]
+
+
+def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp_path: Path) -> None:
+    class Overtaken(Squares):
+        def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+            if cell.key == "n-3":
+                measure(Squares(), tmp_path)
+            return super().run(cell, options)
+
+    with pytest.raises(CorruptStore, match=r"n-0 disappeared from .* let no other run use this folder"):
+        run(Overtaken(), tmp_path)
+    assert len(ResultFolder(tmp_path).rows()) == 4
+
+
 def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:
     assert run(SquaresAtOnce(), tmp_path) == 4
     rows = ResultFolder(tmp_path).rows()
@@ -126,8 +155,8 @@ def test_results_of_different_settings_are_never_mixed(tmp_path: Path, other: Ru
 def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     run(Squares(), tmp_path)
-    run(Squares(), tmp_path, fresh=True)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    prepare(Squares(), ALL, tmp_path, fresh=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json"}
 
 
 def test_an_option_that_the_experiment_does_not_use_is_refused(tmp_path: Path) -> None:

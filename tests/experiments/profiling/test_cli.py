@@ -37,9 +37,24 @@ def test_a_picture_that_cannot_be_written_is_an_error_with_its_path(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = folder / "profile.json"
+    (folder / "file").touch()
     command = ["profile", str(folder), "--out", str(out), "--quick", "--sizes", "2"]
-    assert main([*command, "--figure", str(folder / "figure.nonsense")]) != 0
-    assert "figure.nonsense" in capsys.readouterr().err
+    assert main([*command, "--figure", str(folder / "file" / "figure.png")]) == 5
+    assert "figure.png" in capsys.readouterr().err
+
+
+def test_values_that_no_photo_shows_are_neither_printed_nor_drawn(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "labels.csv").write_text("query,object_id\nphoto0.jpg,0\n")
+    for name in "123":
+        (folder / "queries" / f"photo{name}.jpg").unlink()
+    out = folder / "profile.json"
+    assert main(["profile", str(folder), "--out", str(out), "--quick", "--sizes", "1,4", "--seed", "3"]) == 0
+    lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
+    (first,) = (line for line in lines if line[:1] == ["1"])
+    assert first[-2:] == ["-", "-"]
+    assert CacheProfile.load(out).measurements[0].recall is None
 
 
 def test_the_json_is_the_profile(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,6 +82,9 @@ def test_an_unreadable_image_is_named_on_standard_error(
         (["--sizes", "1,many"], "--sizes"),
         (["--sizes", "5"], "between 1 and 4"),
         (["--backend", "no-such"], "no-such"),
+        (["--seed", "-1"], "--seed"),
+        (["--figure", "figure.nonsense"], "figure.nonsense"),
+        (["--figure", "p.json"], "p.json"),
     ],
 )
 def test_invalid_options_are_refused(

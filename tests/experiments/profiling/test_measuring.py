@@ -149,7 +149,8 @@ def test_sizes_without_precision_are_ignored_in_the_fit() -> None:
         for subset in range(4)
     ]
     assert fit_polynomial(rows, "precision") == pytest.approx((0.95, 0.0), abs=1e-9)
-    assert summarize(rows)[0].precision == 1.0
+    first, *_ = summarize(rows)
+    assert (first.precision, first.precision_std) == (None, None)
 
 
 def test_falling_times_become_a_constant(data: PreparedData) -> None:
@@ -166,6 +167,24 @@ def test_measurements_without_recall_are_refused(data: PreparedData) -> None:
     rows = [SubsetRow(k, s, "x", 20, 9, 1.0, 0.0, 1.0) for k in (1, 5) for s in range(4)]
     with pytest.raises(InvalidArgument, match="recall"):
         fit_profile(rows, data, SETTINGS, 0.0)
+
+
+def test_a_recall_that_no_photo_shows_is_unknown(data: PreparedData) -> None:
+    nan = float("nan")
+    rows = [SubsetRow(k, s, "x", 0, 9, 1.0, nan if k == 1 else 0.5, nan) for k in (1, 5) for s in range(4)]
+    profile = fit_profile(rows, data, SETTINGS, 0.0)
+    assert [(point.k, point.recall) for point in profile.measurements] == [(1, None), (5, 0.5)]
+    assert profile.recall == (0.5,)
+    with pytest.raises(InvalidArgument, match="no subset had a photo of its objects"):
+        fit_profile(rows[:4], data, SETTINGS, 0.0)
+
+
+def test_sizes_without_photos_are_left_out(data: PreparedData) -> None:
+    photos = tuple(query for query in data.queries if query.object_id == "1")
+    few = PreparedData("few", data.models, photos, 1.0)
+    rows = measure(few, ProfilingPlan(sizes=(1, 8), subsets=1, noise=0, seed=3), SETTINGS, nothing)
+    assert rows[0].relevant == 0
+    assert [(point.k, point.recall) for point in summarize(rows)] == [(8, 1.0)]
 
 
 def test_default_sizes_span_the_data_set() -> None:

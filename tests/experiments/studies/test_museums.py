@@ -31,13 +31,28 @@ def test_a_given_data_set_is_used_and_is_part_of_the_configuration(tmp_path: Pat
     assert len(dataset_of(options, MuseumSettings()).references) == 2
     before = options.configuration()["data"]
     assert before != RunOptions().configuration()["data"]
-    (own / "queries" / "more.jpg").write_bytes(b"another photo")
+    (own / ".nearsight.db").touch()  # the trained index of a recognizer
+    assert options.configuration()["data"] == before
+    labels = own / "labels.csv"
+    content = labels.read_bytes()
+    labels.write_bytes(content[:-2] + content[-1:] + content[-2:-1])  # of the same size
     assert options.configuration()["data"] != before
 
 
 def test_a_missing_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="gone"):
         prepare(find_experiment("fig3.4"), RunOptions(data=tmp_path / "gone"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["fig3.4", "fig4.4", "cache-answers"])
+def test_an_unusable_data_set_replaces_no_results(tmp_path: Path, name: str) -> None:
+    (tmp_path / "out").mkdir()
+    earlier = tmp_path / "out" / "rows.csv"
+    earlier.touch()
+    (tmp_path / "data").mkdir()
+    with pytest.raises(NotFound, match="no known data set"):
+        prepare(find_experiment(name), RunOptions(data=tmp_path / "data"), tmp_path / "out", fresh=True)
+    assert earlier.exists()
 
 
 def test_a_data_set_for_an_experiment_that_uses_none_is_refused(tmp_path: Path) -> None:

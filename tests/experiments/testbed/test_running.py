@@ -7,13 +7,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.catalogue.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
+from nearsight.common.folder_lock import locked as folder_locked
 from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
 from nearsight.experiments.testbed import replaying, running
@@ -196,6 +196,39 @@ def test_two_runs_cannot_use_one_testbed(tmp_path: Path) -> None:
     assert load_state(state) is None
 
 
+def test_two_runs_cannot_write_into_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cell,) = cells(local_inventory(tmp_path))
+    out = tmp_path / "results"
+    earlier = out / cell.name / FACTS
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    with folder_locked(out):
+        assert main(["testbed", "run", str(tmp_path / "lab.toml"), "--out", str(out), "--fresh"]) == 5
+    assert f"another command works in {out}" in " ".join(capsys.readouterr().err.split())
+    assert earlier.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [((), "the same command continues"), (("--fresh",), "the same command without --fresh continues")],
+)
+def test_a_stopped_sweep_names_the_command_that_continues_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    said: str,
+) -> None:
+    def stopped(*_: object) -> None:
+        raise Unavailable("a node is off")
+
+    local_inventory(tmp_path)
+    monkeypatch.setattr(running, "run_cell", stopped)
+    out = str(tmp_path / "results")
+    assert main(["testbed", "run", str(tmp_path / "lab.toml"), "--out", out, *flags]) == 4
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.system
 def test_the_first_error_is_raised_also_if_the_removal_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -322,8 +355,22 @@ def test_the_digest_changes_with_the_content_of_the_files(drawn: Path, database:
     )
     before = digest_of(inventory)
     assert digest_of(inventory) == before
-    (drawn / "queries" / "exhibit-1.jpg").write_bytes(b"another photo")
-    after = digest_of(inventory)
-    assert after != before
-    database.write_bytes(database.read_bytes() + np.zeros(1, np.uint8).tobytes())
-    assert digest_of(inventory) != after
+    (drawn / "lab.testbed").mkdir()
+    assert digest_of(inventory) == before
+    digests = {before}
+    wheel = drawn / "nearsight.whl"
+    wheel.write_bytes(b"1")
+    labels = (drawn / "labels.csv").read_text()
+    for path, content in (
+        (drawn / "queries" / "exhibit-1.jpg", b"another photo"),
+        (drawn / "queries" / "exhibit-1.jpg", b"the other one"),
+        (drawn / "labels.csv", labels.replace("2.jpg,exhibit-2", "2.jpg,exhibit-3").encode()),
+        (database, database.read_bytes() + b"0"),
+    ):
+        path.write_bytes(content)
+        digests.add(digest_of(inventory))
+    inventory = inventory.model_copy(update={"wheel": wheel})
+    for content in (b"1", b"2"):
+        wheel.write_bytes(content)
+        digests.add(digest_of(inventory))
+    assert len(digests) == 7

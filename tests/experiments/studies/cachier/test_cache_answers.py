@@ -1,10 +1,13 @@
 """Answers of caches that differ from those of the whole catalogue: metrics, and a smoke run."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from nearsight.experiments.framework.experiment import StoredRow
+from nearsight.experiments.framework.experiment import RunOptions, StoredRow
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.studies import museums
 from nearsight.experiments.studies.cachier.cache_answers import (
     CATALOGUE,
     RIVALS,
@@ -13,6 +16,8 @@ from nearsight.experiments.studies.cachier.cache_answers import (
     WITHOUT,
     Figure,
 )
+from nearsight.experiments.studies.museums import dataset_of
+from support.gallery import write_data_set
 
 
 def row(kind: str, photo: str = "", expected: str = "", ignored: str = "", respected: str = "") -> StoredRow:
@@ -58,6 +63,19 @@ def test_answers_that_the_whole_catalogue_gives_as_well_are_not_wrong() -> None:
     assert (law.value, law.reached) == (pytest.approx(1 / 5), False)
     assert (price.value, price.reached) == (pytest.approx(0.5), False)
     assert (worst.value, worst.reached) == (0, True)
+
+
+def test_a_given_data_set_may_have_the_ids_of_the_museum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    museum = MuseumSettings(objects=2, photos_per_object=1, unknown_photos=0)
+    monkeypatch.setattr(museums, "SMOKE_MUSEUM", museum)
+    ids = dataset_of(RunOptions(museums=tmp_path), museum).object_ids
+    data = write_data_set(tmp_path / "one", {name: seed for seed, name in enumerate(sorted(ids))})
+    options = RunOptions(smoke=True, data=data, museums=tmp_path)
+    whole, *_ = Figure().cells(options)
+    rows = Figure().run(whole, options)
+    assert {row["expected"] for row in rows} == ids | {f"real/{name}" for name in ids}
 
 
 @pytest.mark.system
