@@ -73,7 +73,7 @@ class Standby:
     ) -> None:
         self.cache = cache
         self._store = store
-        self._stored = store.versions(cache.name) if store is not None else {}
+        self._stored: dict[str, int | None] = {}
         self._stored_revision = -1
         self.problem = ""
         """Why models cannot be stored; empty if all is well, or without a store."""
@@ -159,9 +159,14 @@ class Standby:
 
     def restore(self) -> None:
         """Load the models of an earlier run."""
-        if self._store is not None:
-            self.models.put(self._store.models(self.cache.name, self.cache.listing))
-            self._log.info("restored", objects=len(self.models.all()))
+        if self._store is None:
+            return
+        # None: a row that cannot be used. The next write replaces or deletes it.
+        self._stored = dict.fromkeys(self._store.versions(self.cache.name))
+        models = tuple(self._store.models(self.cache.name, self.cache.listing))
+        self.models.put(models)
+        self._stored.update((model.object_id, model.version) for model in models)
+        self._log.info("restored", objects=len(models))
 
     def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
         """Remove, fetch and build as necessary; return the time until the next call is useful [s]."""

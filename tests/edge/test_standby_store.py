@@ -128,6 +128,34 @@ def test_a_recreated_catalogue_is_fetched_again(
         assert [device.ask(photo(number))[0] for number in (0, 10, 15)] == [None, "00", "05"]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["UPDATE models SET model = zeroblob(50)", "UPDATE models SET object_id = 'x' || object_id", ""],
+    ids=["damaged models", "damaged ids", "a recreated catalogue"],
+)
+def test_stored_models_that_cannot_be_used_are_replaced_although_the_cache_has_their_objects(
+    state: Path, serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    restore, names = standbys.Standby.restore, [f"{number:02d}" for number in range(EXHIBITS)]
+
+    def restore_after_the_cache(self: standbys.Standby) -> None:
+        restore(self)
+        self.cache.supply.for_device(names, LONG_S).result(LONG_S)  # the supply has their models now
+
+    monkeypatch.setattr(standbys.Standby, "restore", restore_after_the_cache)
+    if damage:
+        with StandbyStore.beside(state) as store, store.transaction() as connection:
+            connection.execute(damage)
+    else:
+        cloud.set_models([exhibit(number, picture=number + 10) for number in range(EXHIBITS)], bump=False)
+    with serve(standby_mb=50, state=state) as (edge, _):
+        wait_for_standby(edge, EXHIBITS)
+    with StandbyStore.beside(state) as store:
+        listing = store.listings()[CATALOGUE]
+        assert sorted(one.object_id for one in store.models(CATALOGUE, listing)) == names
+        assert sorted(store.versions(CATALOGUE)) == names
+
+
 def test_the_models_of_a_removed_catalogue_are_deleted(
     state: Path, serve: Serve, cloud: ScriptedCloud
 ) -> None:
