@@ -158,12 +158,16 @@ class Standby:
     # Methods of the thread of the standbys
 
     def restore(self) -> None:
-        """Load the models of an earlier run."""
+        """Load the models of an earlier run, if the file can be read."""
         if self._store is None:
             return
-        # None: a row that cannot be used. The next write replaces or deletes it.
-        self._stored = dict.fromkeys(self._store.versions(self.cache.name))
-        models = tuple(self._store.models(self.cache.name, self.cache.listing))
+        try:
+            # None: a row that cannot be used. The next write replaces or deletes it.
+            self._stored = dict.fromkeys(self._store.versions(self.cache.name))
+            models = tuple(self._store.models(self.cache.name, self.cache.listing))
+        except NearsightError as error:
+            self._log.warning("the stored models cannot be read", error=str(error))
+            return
         self.models.put(models)
         self._stored.update((model.object_id, model.version) for model in models)
         self._log.info("restored", objects=len(models))

@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from nearsight.common.catalogue.answers import Listing
+from nearsight.common.errors import CorruptStore, DiskUnavailable
 from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -167,6 +169,36 @@ def test_the_models_of_a_removed_catalogue_are_deleted(
         assert edge.standbys.get(CATALOGUE) is None
     with StandbyStore.beside(state) as store:
         assert (store.listings(), store.versions(CATALOGUE)) == ({}, {})
+
+
+def test_the_models_of_a_removed_catalogue_are_deleted_as_soon_as_the_file_can_be_written(
+    state: Path, serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, refused = StandbyStore.remove, threading.Event()
+
+    def refuse(self: StandbyStore, catalogue: str) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise DiskUnavailable("the disk is full")
+        remove(self, catalogue)
+
+    monkeypatch.setattr(StandbyStore, "remove", refuse)
+    cloud.hidden = True
+    with serve(standby_mb=50, state=state) as (edge, _):
+        store = edge.standbys._store
+        assert store is not None
+        wait_until(lambda: not store.listings(), what="the deletion")
+        assert refused.is_set()
+
+
+def test_a_standby_is_filled_although_its_stored_models_cannot_be_read(
+    state: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = Mock(side_effect=CorruptStore("the database disk image is malformed"))
+    monkeypatch.setattr(StandbyStore, "models", unreadable)
+    with serve(standby_mb=50, state=state) as (edge, _):
+        wait_for_standby(edge, EXHIBITS)
+    assert unreadable.called
 
 
 def test_a_damaged_file_is_moved_aside_and_the_models_fetched_again(
