@@ -36,7 +36,7 @@ CREATE TABLE models (
 );
 """
 
-FORMAT = renewable_format(0x4E53_5342, (_VERSION_1,), "edge-standby.db")  # "NSSB"
+FORMAT = renewable_format(0x4E53_5342, (_VERSION_1,), "edge-standby.db", named_by_user=False)  # "NSSB"
 
 
 class StandbyStore(DatabaseFile):

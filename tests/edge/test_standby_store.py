@@ -1,7 +1,7 @@
 """The stored standby: a restart during an outage of the cloud, and no outdated models."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -201,11 +201,20 @@ def test_a_standby_is_filled_although_its_stored_models_cannot_be_read(
     assert unreadable.called
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: bytes(5000),
+        lambda data: b"\x5a" * 4096 + data[4096:],
+        lambda data: data[:60] + bytes(4) + data[64:],
+    ],
+    ids=["zeros", "first page overwritten", "version lost"],
+)
 def test_a_damaged_file_is_moved_aside_and_the_models_fetched_again(
-    state: Path, serve: Serve, cloud: ScriptedCloud
+    state: Path, serve: Serve, damage: Callable[[bytes], bytes]
 ) -> None:
     file = state.with_name("edge-standby.db")
-    file.write_bytes(bytes(5000))
+    file.write_bytes(damage(file.read_bytes()))
     with serve(standby_mb=50, state=state) as (edge, device):
         device.ask(photo(0))
         wait_for_standby(edge, EXHIBITS)
