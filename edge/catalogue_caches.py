@@ -151,15 +151,30 @@ class CatalogueCaches:
         NotFound, InvalidArgument
             As in `choose_catalogue`, if there is none or more than one.
         Unavailable
+            As in `known`.
+        """
+        return choose_catalogue("", self.known())
+
+    def known(self) -> dict[str, CatalogueSummary]:
+        """Catalogues that the cloud listed or that have a cache, whose own listing counts.
+
+        Raises
+        ------
+        Unavailable
             If there is none, but the cloud is unreachable or was not asked yet.
         """
-        known = {*self.listed, *(cache.name for cache in self.all())}
+        known = dict(self.listed)
+        for cache in self.all():
+            listing = cache.listing
+            known[cache.name] = CatalogueSummary(
+                name=cache.name, objects=len(listing.versions), revision=listing.revision
+            )
         if not known and self.cloud_problem:
             raise Unavailable(
                 f"the catalogues of the cloud are not known: {self.cloud_problem}",
-                advice="name the catalogue",
+                advice="try again when the edge reaches its cloud",
             )
-        return choose_catalogue("", known)
+        return known
 
     def _admitted(self, catalogue: str, listing: Listing | NearsightError) -> None:
         cache = self.get(catalogue)

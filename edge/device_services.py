@@ -20,7 +20,6 @@ from nearsight.edge.load import LoadControl
 from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.protos import catalogue_pb2, inference_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
-    CatalogueSummary,
     GetObjectModelsRequest,
     GetObjectModelsResponse,
     ListCataloguesRequest,
@@ -76,14 +75,9 @@ class EdgeCatalogueService(Service):
         return then(self.caches.admit(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
-        """Catalogues that the caller may use. For catalogues with a cache, the edge's own listing counts."""
+        """Catalogues that the caller may use; see `CatalogueCaches.known`."""
         del request
-        known = dict(self.caches.listed)
-        for cache in self.caches.all():
-            listing = cache.listing
-            known[cache.name] = CatalogueSummary(
-                name=cache.name, objects=len(listing.versions), revision=listing.revision
-            )
+        known = self.caches.known()
         names = filter(context.caller.sees, sorted(known))
         return ListCataloguesResponse(catalogues=[known[name] for name in names])
 

@@ -15,7 +15,9 @@ from nearsight.common.logging import get_logger
 F = TypeVar("F", bound=DatabaseFile)
 
 
-def renewable_format(application_id: int, versions: tuple[str, ...], example: str) -> DatabaseFormat:
+def renewable_format(
+    application_id: int, versions: tuple[str, ...], example: str, *, named_by_user: bool = True
+) -> DatabaseFormat:
     """Format of such a file: it is for one process, and a power cut may lose the last commits."""
     return DatabaseFormat(
         application_id=application_id,
@@ -26,6 +28,7 @@ def renewable_format(application_id: int, versions: tuple[str, ...], example: st
         busy_timeout_s=2.0,
         exclusive=True,
         durable=False,
+        named_by_user=named_by_user,
     )
 
 

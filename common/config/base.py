@@ -11,6 +11,7 @@ import dataclasses
 import os
 import pkgutil
 from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
@@ -209,6 +210,13 @@ def load_settings(
         settings = settings_class.model_validate(nest(values))
     except ValidationError as error:
         raise _one_line(error, section, origins) from error
+    for key, setting in merged.items():
+        in_force = reduce(getattr, key.split("."), settings)
+        if isinstance(setting.value, bool) and not isinstance(in_force, bool):  # pydantic makes it 0 or 1
+            raise ConfigurationError(
+                f"{setting.origin}: {key}: input should be a number (given: {setting.value!r})",
+                advice=_see(section),
+            )
     return Loaded(settings, origins)
 
 
@@ -266,7 +274,8 @@ def _one_line(error: ValidationError, section: str, origins: Mapping[str, str]) 
     path, text = first_error(error)
     key = next((joined for end in range(len(path), 0, -1) if (joined := ".".join(path[:end])) in origins), "")
     origin = origins.get(key, section)
-    return ConfigurationError(
-        f"{origin}: {key or '.'.join(path) or section}: {text}",
-        advice=f"see `nearsight config show {section}`",
-    )
+    return ConfigurationError(f"{origin}: {key or '.'.join(path) or section}: {text}", advice=_see(section))
+
+
+def _see(section: str) -> str:
+    return f"see `nearsight config show {section}`"

@@ -30,6 +30,8 @@ from nearsight.common.errors import (
 )
 from nearsight.common.logging import get_logger
 
+_MAGIC = b"SQLite format 3\0"  # the first bytes of each database
+_HEADER_BYTES = 100
 _SWITCH_RETRY_S = 0.005
 
 
@@ -53,6 +55,9 @@ class DatabaseFormat:
     """One process at a time; a second one is refused."""
     durable: bool = True
     """Whether a commit survives a power failure; it survives a killed process in any case."""
+    named_by_user: bool = True
+    """Whether the user names the file, perhaps by mistake one of another program. Otherwise a file without
+    SQLite's first bytes is damaged."""
 
     @property
     def version(self) -> int:
@@ -223,7 +228,7 @@ def _examine(path: Path, form: DatabaseFormat) -> None:
 def _examine_header(path: Path, form: DatabaseFormat) -> None:
     try:
         with path.open("rb") as file:
-            header = file.read(100)
+            header = file.read(_HEADER_BYTES)
     except OSError as error:
         raise ConfigurationError(
             f"cannot read {path}: {error.strerror}", advice="check its permissions"
@@ -233,7 +238,11 @@ def _examine_header(path: Path, form: DatabaseFormat) -> None:
         raise corrupt(
             path, form, "it is empty or begins with zeros"
         )  # file systems leave such files after a power failure
-    if not header.startswith(b"SQLite format 3\0"):
+    if len(header) < _HEADER_BYTES and _MAGIC.startswith(header[: len(_MAGIC)]):
+        raise corrupt(path, form, f"it has only {len(header)} bytes")
+    if not header.startswith(_MAGIC):
+        if not form.named_by_user:
+            raise corrupt(path, form, "its first bytes are not those of a database")
         raise _foreign(path, "it is not a database", other)
     if int.from_bytes(header[68:72], "big") != form.application_id:
         raise _foreign(path, "it belongs to another application", other)
@@ -258,8 +267,13 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
     (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
         raise corrupt(path, form, " ".join(problem.split()))
-    if lost := sorted(_columns_of(form, version) - _columns_in(connection)):
+    stated, found = _columns_of(form, version), _columns_in(connection)
+    if lost := sorted(stated - found):
         raise corrupt(path, form, f"table {lost[0][0]} has no column {lost[0][1]}")
+    more = found - stated
+    if more and (later := sorted(more & _columns_of(form, form.version))):
+        table, column = later[0]
+        raise corrupt(path, form, f"its schema version is {version}, but table {table} has column {column}")
     if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
         raise corrupt(path, form, f"a row of {orphan[0]} refers to a missing row")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from http.client import HTTPException
+from threading import Thread
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
+from nearsight.common.background.futures import pending
 from nearsight.common.operation.status import DaemonStatus, ask_status
 from nearsight.common.rpc.security import ClientSecurity
 
@@ -23,15 +26,39 @@ _INVALID_ANSWER = (HTTPException, LookupError, TypeError, ValueError)
 def ask_each_status(
     endpoints: Sequence[str], *, timeout_s: float, security: Sequence[ClientSecurity | None]
 ) -> tuple[DaemonStatus, ...]:
-    """Request the state of all daemons at the same time: gateways at URLs, others at their endpoints."""
+    """Request the state of all daemons at the same time: gateways at URLs, others at their endpoints.
+
+    Takes ``timeout_s`` at most, also if a server sends its answer slowly.
+    """
     web = [endpoint for endpoint in endpoints if endpoint.startswith(("http://", "https://"))]
     others = [(one, keys) for one, keys in zip(endpoints, security, strict=True) if one not in web]
-    with ThreadPoolExecutor(max_workers=max(1, len(web))) as pool:
-        asked = {url: pool.submit(ask_web_status, url, timeout_s) for url in web}
-        answers = iter(
-            ask_status([one for one, _ in others], timeout_s=timeout_s, security=[keys for _, keys in others])
-        )
-        return tuple(asked[one].result() if one in asked else next(answers) for one in endpoints)
+    until_s = time.monotonic() + timeout_s
+    asked = {url: _ask_in_thread(url, timeout_s) for url in web}
+    answers = iter(
+        ask_status([one for one, _ in others], timeout_s=timeout_s, security=[keys for _, keys in others])
+    )
+
+    def answer_of(url: str) -> DaemonStatus:
+        try:
+            return asked[url].result(max(0.0, until_s - time.monotonic()))
+        except TimeoutError:
+            return DaemonStatus(url, error=f"the answer was not complete after {timeout_s:g} s")
+
+    return tuple(answer_of(one) if one in asked else next(answers) for one in endpoints)
+
+
+def _ask_in_thread(url: str, timeout_s: float) -> Future[DaemonStatus]:
+    # The process may end before this thread: urllib has a timeout for single reads only.
+    answer: Future[DaemonStatus] = pending()
+
+    def ask() -> None:
+        try:
+            answer.set_result(ask_web_status(url, timeout_s))
+        except BaseException as error:  # noqa: BLE001  raised again by the caller
+            answer.set_exception(error)
+
+    Thread(target=ask, name="web-status", daemon=True).start()
+    return answer
 
 
 def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
@@ -44,7 +71,7 @@ def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
     url : str
         ``http://host:port`` or ``https://host:port``.
     timeout_s : float
-        Timeout of the answer.
+        Timeout of the connection and of each read.
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -73,7 +73,7 @@ class Standby:
     ) -> None:
         self.cache = cache
         self._store = store
-        self._stored = store.versions(cache.name) if store is not None else {}
+        self._stored: dict[str, int | None] = {}
         self._stored_revision = -1
         self.problem = ""
         """Why models cannot be stored; empty if all is well, or without a store."""
@@ -158,10 +158,19 @@ class Standby:
     # Methods of the thread of the standbys
 
     def restore(self) -> None:
-        """Load the models of an earlier run."""
-        if self._store is not None:
-            self.models.put(self._store.models(self.cache.name, self.cache.listing))
-            self._log.info("restored", objects=len(self.models.all()))
+        """Load the models of an earlier run, if the file can be read."""
+        if self._store is None:
+            return
+        try:
+            # None: a row that cannot be used. The next write replaces or deletes it.
+            self._stored = dict.fromkeys(self._store.versions(self.cache.name))
+            models = tuple(self._store.models(self.cache.name, self.cache.listing))
+        except NearsightError as error:
+            self._log.warning("the stored models cannot be read", error=str(error))
+            return
+        self.models.put(models)
+        self._stored.update((model.object_id, model.version) for model in models)
+        self._log.info("restored", objects=len(models))
 
     def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
         """Remove, fetch and build as necessary; return the time until the next call is useful [s]."""

@@ -16,6 +16,8 @@ from functools import partial
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing
+from nearsight.common.errors import NearsightError
+from nearsight.common.logging import get_logger
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
@@ -63,6 +65,7 @@ class Standbys:
         self._caches = caches
         self._services = services
         self._extractor = extractor
+        self._log = get_logger("standby")
         self._worker = BackgroundWorker(services.clock, "nearsight-standby")
         self._lookup_pool = ThreadPoolExecutor(settings.server.workers, "edge-standby")
         self._standbys: dict[str, Standby] = {}
@@ -134,15 +137,26 @@ class Standbys:
         known = frozenset(self._known)  # read before the caches, so that catalogues adopted meanwhile stay
         caches = {cache.name: cache for cache in self._caches.all()}
         for name in known - caches.keys():
-            self._known.discard(name)
-            self._standbys.pop(name, None)
-            if self._store is not None:
-                self._store.remove(name)
+            self._remove(name)
         for name, cache in caches.items():
             if name not in self._standbys or self._standbys[name].cache is not cache:
                 self._standbys[name] = self._begin(cache)
                 self._known.add(name)
             self._work(self._standbys[name])
+
+    def _remove(self, catalogue: str) -> None:
+        """Remove a standby from memory and file; if the file cannot be written, the next round retries."""
+        standby = self._standbys.pop(catalogue, None)
+        try:
+            if self._store is not None:
+                self._store.remove(catalogue)
+        except NearsightError as error:
+            if standby is not None:  # logged once
+                self._log.warning(
+                    "a removed catalogue is still in the file", catalogue=catalogue, error=str(error)
+                )
+            return
+        self._known.discard(catalogue)
 
     def _begin(self, cache: CatalogueCache) -> Standby:
         standby = Standby(cache, self._settings, self._extractor, self._services, self._store)

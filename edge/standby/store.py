@@ -36,7 +36,7 @@ CREATE TABLE models (
 );
 """
 
-FORMAT = renewable_format(0x4E53_5342, (_VERSION_1,), "edge-standby.db")  # "NSSB"
+FORMAT = renewable_format(0x4E53_5342, (_VERSION_1,), "edge-standby.db", named_by_user=False)  # "NSSB"
 
 
 class StandbyStore(DatabaseFile):
@@ -81,7 +81,8 @@ class StandbyStore(DatabaseFile):
     def models(self, catalogue: str, listing: Listing) -> Iterator[ObjectModel]:
         """Stored models with the same digest as in this listing; damaged models are omitted."""
         digests = listing.digests
-        for (content,) in self.rows("SELECT model FROM models WHERE catalogue = ?", catalogue):
+        query = "SELECT object_id, model FROM models WHERE catalogue = ?"
+        for object_id, content in self.rows(query, catalogue):
             try:
                 model = object_model_from_bytes(content)
             except CorruptStore as error:
@@ -89,7 +90,7 @@ class StandbyStore(DatabaseFile):
                     "a damaged model is omitted", catalogue=catalogue, error=str(error)
                 )
                 continue
-            if digests.get(model.object_id) == model_digest(model):
+            if object_id == model.object_id and digests.get(object_id) == model_digest(model):
                 yield model
 
     def write(

@@ -205,15 +205,22 @@ def test_the_edge_lists_the_catalogue_as_the_cloud(device: EdgeClient, models: l
     assert [(one.name, one.objects) for one in catalogues.catalogues] == [(CATALOGUE, EXHIBITS)]
 
 
-def test_an_edge_lists_the_catalogues_of_its_cloud_before_the_first_request(
-    edge: EdgeDaemon, device: EdgeClient
+def test_an_edge_lists_the_catalogues_of_its_cloud_once_it_has_reached_it(
+    serve: Serve, cloud: ScriptedCloud
 ) -> None:
-    def listed() -> list[tuple[str, int]]:
-        reply = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=LONG_S)
-        return [(one.name, one.objects) for one in reply.message.catalogues]
+    cloud.catalogues_error = Unavailable("still loading")
+    with serve() as (edge, device):
 
-    wait_until(lambda: listed() == [(CATALOGUE, EXHIBITS)], what="the listing of the cloud")
-    assert edge.caches.all() == ()
+        def listed() -> list[tuple[str, int]]:
+            reply = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=LONG_S)
+            return [(one.name, one.objects) for one in reply.message.catalogues]
+
+        with pytest.raises(Unavailable, match="the catalogues of the cloud are not known"):
+            listed()
+        cloud.catalogues_error = None
+        wait_until(lambda: not edge.caches.cloud_problem, what="the listing of the cloud")
+        assert listed() == [(CATALOGUE, EXHIBITS)]
+        assert edge.caches.all() == ()
 
 
 def test_unknown_catalogues_are_not_found(edge: EdgeDaemon) -> None:

@@ -1,12 +1,14 @@
 """The stored standby: a restart during an outage of the cloud, and no outdated models."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from nearsight.common.catalogue.answers import Listing
+from nearsight.common.errors import CorruptStore, DiskUnavailable
 from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -128,6 +130,34 @@ def test_a_recreated_catalogue_is_fetched_again(
         assert [device.ask(photo(number))[0] for number in (0, 10, 15)] == [None, "00", "05"]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["UPDATE models SET model = zeroblob(50)", "UPDATE models SET object_id = 'x' || object_id", ""],
+    ids=["damaged models", "damaged ids", "a recreated catalogue"],
+)
+def test_stored_models_that_cannot_be_used_are_replaced_although_the_cache_has_their_objects(
+    state: Path, serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    restore, names = standbys.Standby.restore, [f"{number:02d}" for number in range(EXHIBITS)]
+
+    def restore_after_the_cache(self: standbys.Standby) -> None:
+        restore(self)
+        self.cache.supply.for_device(names, LONG_S).result(LONG_S)  # the supply has their models now
+
+    monkeypatch.setattr(standbys.Standby, "restore", restore_after_the_cache)
+    if damage:
+        with StandbyStore.beside(state) as store, store.transaction() as connection:
+            connection.execute(damage)
+    else:
+        cloud.set_models([exhibit(number, picture=number + 10) for number in range(EXHIBITS)], bump=False)
+    with serve(standby_mb=50, state=state) as (edge, _):
+        wait_for_standby(edge, EXHIBITS)
+    with StandbyStore.beside(state) as store:
+        listing = store.listings()[CATALOGUE]
+        assert sorted(one.object_id for one in store.models(CATALOGUE, listing)) == names
+        assert sorted(store.versions(CATALOGUE)) == names
+
+
 def test_the_models_of_a_removed_catalogue_are_deleted(
     state: Path, serve: Serve, cloud: ScriptedCloud
 ) -> None:
@@ -141,11 +171,50 @@ def test_the_models_of_a_removed_catalogue_are_deleted(
         assert (store.listings(), store.versions(CATALOGUE)) == ({}, {})
 
 
+def test_the_models_of_a_removed_catalogue_are_deleted_as_soon_as_the_file_can_be_written(
+    state: Path, serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, refused = StandbyStore.remove, threading.Event()
+
+    def refuse(self: StandbyStore, catalogue: str) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise DiskUnavailable("the disk is full")
+        remove(self, catalogue)
+
+    monkeypatch.setattr(StandbyStore, "remove", refuse)
+    cloud.hidden = True
+    with serve(standby_mb=50, state=state) as (edge, _):
+        store = edge.standbys._store
+        assert store is not None
+        wait_until(lambda: not store.listings(), what="the deletion")
+        assert refused.is_set()
+
+
+def test_a_standby_is_filled_although_its_stored_models_cannot_be_read(
+    state: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = Mock(side_effect=CorruptStore("the database disk image is malformed"))
+    monkeypatch.setattr(StandbyStore, "models", unreadable)
+    with serve(standby_mb=50, state=state) as (edge, _):
+        wait_for_standby(edge, EXHIBITS)
+    assert unreadable.called
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: bytes(5000),
+        lambda data: b"\x5a" * 4096 + data[4096:],
+        lambda data: data[:60] + bytes(4) + data[64:],
+    ],
+    ids=["zeros", "first page overwritten", "version lost"],
+)
 def test_a_damaged_file_is_moved_aside_and_the_models_fetched_again(
-    state: Path, serve: Serve, cloud: ScriptedCloud
+    state: Path, serve: Serve, damage: Callable[[bytes], bytes]
 ) -> None:
     file = state.with_name("edge-standby.db")
-    file.write_bytes(bytes(5000))
+    file.write_bytes(damage(file.read_bytes()))
     with serve(standby_mb=50, state=state) as (edge, device):
         device.ask(photo(0))
         wait_for_standby(edge, EXHIBITS)

@@ -178,11 +178,24 @@ def test_a_file_of_another_application_is_refused_and_unchanged(
         lambda data: data[:100] + bytes(len(data) - 100),
         lambda data: bytes(len(data)),
         lambda data: data[: len(data) // 2],
+        lambda data: data[:10],
+        lambda data: data[:50],
+        lambda data: data[:60] + bytes(4) + data[64:],
         lambda data: data.replace(b"object_id TEXT", b"object_\xff\xfe TEXT"),
         lambda data: data.replace(b"operated_s REAL", b"operated_z REAL"),
         lambda data: data.replace(b"CREATE TABLE popularity", b"CREATE TABLE \xffopularity"),
     ],
-    ids=["zeros after the header", "zeros", "cut off", "invalid text", "a column lost", "a table lost"],
+    ids=[
+        "zeros after the header",
+        "zeros",
+        "cut off",
+        "10 bytes",
+        "50 bytes",
+        "version lost",
+        "invalid text",
+        "a column lost",
+        "a table lost",
+    ],
 )
 def test_a_damaged_file_is_moved_aside_and_replaced(path: Path, damage: Callable[[bytes], bytes]) -> None:
     before = damaged(path, damage)

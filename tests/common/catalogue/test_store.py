@@ -222,6 +222,8 @@ UNUSABLE: dict[str, Callable[[bytes], bytes]] = {
     "flipped pages": flipped,
     "cut in half": lambda data: data[: len(data) // 2],
     "flipped header": lambda data: b"\xff" * 16 + data[16:],
+    "version lost": lambda data: data[:60] + bytes(4) + data[64:],
+    "wrong older version": lambda data: data[:60] + (1).to_bytes(4, "big") + data[64:],
     "newer schema": lambda data: data[:60] + (99).to_bytes(4, "big") + data[64:],
     "another application": lambda data: data[:68] + b"abcd" + data[72:],
 }

@@ -182,6 +182,8 @@ def test_settings_cannot_be_changed_once_loaded() -> None:
         "[edge]\nname = 5\n": "nearsight.toml:2: name: input should be a valid string (given: 5)",
         "[edge]\nlog_level = 'LOUD'\n": "nearsight.toml:2: log_level: input should be 'DEBUG', 'INFO'",
         "[edge.group]\nworkers = 0\n": "nearsight.toml:2: group.workers: input should be greater",
+        "[edge.group]\nworkers = true\n": "toml:2: group.workers: input should be a number (given: True)",
+        "[edge]\nstop_grace_s = false\n": "stop_grace_s: input should be a number (given: False)",
         "[edge]\ntags = [1]\n": "nearsight.toml:2: tags: input should be a valid string",
         "[edge]\nname = 5\nlog_level = 1\n": ", and 1 more",
     }.items(),

@@ -2,6 +2,9 @@
 
 import json
 import re
+import socket
+from contextlib import suppress
+from threading import Event, Thread
 
 import pytest
 
@@ -50,3 +53,27 @@ def test_another_program_is_not_mistaken_for_a_gateway(capsys: pytest.CaptureFix
     finally:
         metrics.stop_http()
         edge.stop()
+
+
+def test_a_server_that_never_completes_its_answer_does_not_delay_the_status(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def send_slowly() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while not done.wait(0.01):
+                    connection.sendall(b" ")
+
+        sender = Thread(target=send_slowly)
+        sender.start()
+        try:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            assert main(["status", url, "--timeout", "1"]) == 4
+            assert f"{url}: no answer: " in capsys.readouterr().out
+        finally:
+            done.set()
+            sender.join()
