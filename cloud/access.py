@@ -177,6 +177,8 @@ def restore(backup: Path, database: Path) -> Restored:
         If a process uses the database, or the disk cannot be written.
     """
     database = real_file(database)  # a symbolic link stays a link
+    if database.is_dir():
+        raise ConfigurationError(f"{database} is a folder", advice=f"name a file, such as {FORMAT.example}")
     if not database.parent.is_dir():
         raise ConfigurationError(
             f"there is no folder {database.parent}", advice=f"mkdir -p {database.parent}"

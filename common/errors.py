@@ -14,6 +14,7 @@ The tree shows which side must act. Code that handles errors tests the class and
     ├── PeerError                    expected failure of a peer: may be temporary, another tier may answer
     │   ├── DeadlineExceeded         DEADLINE_EXCEEDED
     │   ├── Overloaded               OVERLOADED: the queue is full, or the request waited too long in it
+    │   │   └── DatabaseInUse          another process uses the database
     │   └── Unavailable              UNAVAILABLE: no connection, or it was lost during the request
     │       └── DiskUnavailable        a database cannot be written: the disk is full, read-only or fails
     ├── Cancelled                    UNAVAILABLE: the caller ended the request by cancel() or close()
@@ -145,6 +146,15 @@ class Overloaded(PeerError):
     """Tier that refused, if known: the called one or a tier behind it. Empty if unknown."""
 
 
+class DatabaseInUse(Overloaded):
+    """Another process uses the database.
+
+    A command on this machine ends with the exit code of a `SetupError`, as for a port in use.
+    """
+
+    exit_code = 5
+
+
 class Unavailable(PeerError):
     """The peer cannot be reached, or its connection was lost during the request."""
 
@@ -222,11 +232,11 @@ EXIT_CODES = MappingProxyType(
     {
         0: "done",
         1: "a bug, here or on the other side",
-        2: "wrong arguments, or no such file, catalogue or object",
+        2: "wrong arguments, or no such file, catalogue or object (settings, addresses, keys and tokens: 5)",
         3: "the peer refused the key or the request, or does not have the expected key",
         4: "a peer is unreachable, overloaded, too late or not ready; trying again may help",
-        5: "this machine must change first: settings, a missing library, a port in use, a damaged file, "
-        "a full disk",
+        5: "this machine must change first: settings, also those given as options, addresses, keys, tokens, "
+        "a missing library, a port or database in use, a damaged file, a full disk",
         6: "every photo was answered, one or more with: unknown (`nearsight recognize`)",
         INTERRUPTED: "interrupted with Ctrl-C",
         BROKEN_PIPE: "the reader of the output closed it",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self
-from weakref import WeakSet
+from typing import TYPE_CHECKING, NoReturn, Self
+from weakref import WeakSet, finalize, ref
 
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.models import Features
@@ -40,7 +41,8 @@ class BaseRecognizer:
     """Requests recognitions from stages of this device and from tiers. Safe to use from several threads.
 
     Every request ends with exactly one outcome before its deadline: a `Recognition` (which may be "unknown")
-    or a `NearsightError`. Close the recognizer, or use it in a ``with`` block.
+    or a `NearsightError`. Close the recognizer, or use it in a ``with`` block. One that is still open when
+    the program exits is closed then; one that is garbage-collected is closed with a `ResourceWarning`.
 
     Parameters
     ----------
@@ -50,6 +52,9 @@ class BaseRecognizer:
         Shared state of all photos. Its clock must run in real time.
     settings : RequestSettings
         Deadlines, limits.
+    close_more : callable, optional
+        Frees the resources of a subclass, after the last request and before the last callback. It must not
+        refer to the recognizer, which would never be garbage-collected.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class BaseRecognizer:
         settings: RequestSettings,
         next_tiers: NextTiers,
         observer: RecognizerObserver | None,
+        close_more: Callable[[], object] | None = None,
     ) -> None:
         upload, self._clock = context.upload, context.clock
         query = partial(DeviceQuery, context=context)
@@ -69,6 +75,8 @@ class BaseRecognizer:
         self._settings = settings
         self._limits = ImageLimits(upload.max_bytes, upload.max_pixels)
         self._streams: WeakSet[LiveStream] = WeakSet()
+        self._free = partial(_free, self._engine, close_more, self._callbacks)
+        self._finalizer = finalize(self, _end, ref(self), self._process, self._engine, self._free)
 
     def recognize(
         self,
@@ -107,9 +115,11 @@ class BaseRecognizer:
         if not callable(callback):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
         loop = running_loop()
-        return self._submit(
-            image, lambda outcome: self._callbacks.submit(partial(callback, outcome), loop), timeout_s
-        )
+
+        def deliver(outcome: Outcome) -> None:
+            self._callbacks.submit(partial(self._call, callback, outcome), loop)
+
+        return self._submit(image, deliver, timeout_s)
 
     async def recognize_async(
         self, image: AnyImage | Features, *, timeout_s: float | None = None
@@ -206,12 +216,18 @@ class BaseRecognizer:
             return
         for stream in list(self._streams):
             stream.close()
-        self._engine.close()
-        self._close_more()
-        self._callbacks.close(CLOSE_TIMEOUT_S)
+        self._finalizer.detach()
+        self._free(CLOSE_TIMEOUT_S)
 
-    def _close_more(self) -> None:
-        """Free the resources of a subclass, after the last request and before the last callback."""
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied, as its threads belong to this process: "
+            "make one in each process"
+        )
+
+    def _call(self, callback: Callback[Outcome], outcome: Outcome) -> object:
+        """Run a callback: as a method, so that the recognizer exists until its last callback has run."""
+        return callback(outcome)
 
     def __enter__(self) -> Self:
         return self
@@ -240,3 +256,31 @@ class BaseRecognizer:
         if not 0 < allowed_s <= LONGEST_S:
             raise ValueError(f"timeout_s must be above 0 and at most {LONGEST_S:g} seconds, got {allowed_s}")
         return allowed_s
+
+
+def _free(
+    engine: RequestEngine,
+    close_more: Callable[[], object] | None,
+    callbacks: CallbackThread,
+    timeout_s: float,
+) -> None:
+    engine.close()
+    if close_more is not None:
+        close_more()
+    callbacks.close(timeout_s)
+
+
+def _end(
+    recognizer: ref[BaseRecognizer], process: int, engine: RequestEngine, free: Callable[[float], None]
+) -> None:
+    """End a recognizer that was not closed: the program exits, or it was garbage-collected."""
+    if os.getpid() != process:
+        return
+    if (still := recognizer()) is not None:
+        still.close()
+        return
+    # The garbage collector may run in any thread, which may hold any lock; so it must not wait here.
+    engine.call_soon(partial(free, 0.0))
+    warnings.warn(
+        "a recognizer was not closed: call close(), or use it in a with block", ResourceWarning, stacklevel=2
+    )

@@ -13,7 +13,8 @@ import threading
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import wait
+from concurrent.futures import CancelledError, wait
+from contextlib import suppress
 from typing import TypeVar
 
 from nearsight.common.errors import Cancelled
@@ -49,6 +50,8 @@ def await_result(result: object, loop: AbstractEventLoop | None) -> None:
     ------
     Cancelled
         If the loop is closed before the end.
+    CancelledError
+        If the task is cancelled, as all tasks are when ``asyncio.run`` ends.
     Exception
         Any exception of the callback.
     """
@@ -64,11 +67,20 @@ def await_result(result: object, loop: AbstractEventLoop | None) -> None:
             if loop.is_closed():
                 raise RuntimeError("the event loop is closed")
     except RuntimeError as error:
-        for left in (coroutine, result):
-            if inspect.iscoroutine(left):
-                left.close()
+        coroutine.close()
+        _abandon(result)
         raise Cancelled("the event loop of a callback was closed before the callback ended") from error
-    running.result()
+    try:
+        running.result()
+    except CancelledError:
+        _abandon(result)
+        raise
+
+
+def _abandon(result: object) -> None:
+    """Close a coroutine that may not have begun, which Python would report."""
+    if inspect.iscoroutine(result):
+        result.close()
 
 
 async def _awaited(result: Awaitable[object]) -> None:
@@ -95,8 +107,10 @@ class CallbackThread:
         with self._changed:
             self._jobs.append((job, loop))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="nearsight-callbacks", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="nearsight-callbacks", daemon=True)
+                with suppress(RuntimeError):  # while the program exits, no thread can start: `close` runs it
+                    thread.start()
+                    self._thread = thread
             self._changed.notify_all()
 
     def close(self, timeout_s: float) -> bool:
@@ -119,6 +133,11 @@ class CallbackThread:
             own = running_loop()
             if threading.current_thread() is self._thread:
                 return False
+            if left := self._thread is None and bool(self._jobs):
+                self._thread = threading.current_thread()
+        if left:
+            self._run()
+        with self._changed:
             self._changed.wait_for(
                 lambda: self._thread is None or (own is not None and self._awaits_on is own), timeout_s
             )
@@ -126,17 +145,22 @@ class CallbackThread:
 
     def _run(self) -> None:
         while (entry := self._next()) is not None:
-            job, loop = entry
-            try:
-                result = job()
-                if inspect.isawaitable(result):
-                    with self._changed:
-                        self._awaits_on = loop
-                        self._changed.notify_all()
-                await_result(result, loop)
-            # Application code may raise anything, also `SystemExit`; later callbacks must still run.
-            except BaseException:  # noqa: BLE001
-                _log.exception("a callback raised")
+            self._execute(*entry)
+            del entry  # otherwise it keeps its objects in memory until the next job
+
+    def _execute(self, job: Job, loop: AbstractEventLoop | None) -> None:
+        try:
+            result = job()
+            if inspect.isawaitable(result):
+                with self._changed:
+                    self._awaits_on = loop
+                    self._changed.notify_all()
+            await_result(result, loop)
+        except (CancelledError, asyncio.CancelledError):
+            _log.warning("a callback was cancelled")
+        # Application code may raise anything, also `SystemExit`; later callbacks must still run.
+        except BaseException:  # noqa: BLE001
+            _log.exception("a callback raised")
 
     def _next(self) -> tuple[Job, AbstractEventLoop | None] | None:
         with self._changed:

@@ -163,6 +163,10 @@ class RequestEngine:
             self._end(request, self._refusal())
         return handle
 
+    def call_soon(self, job: Callable[[], object]) -> None:
+        """Call a function on the thread that waits for deadlines; it may be `close`."""
+        self._deadlines.submit(job)
+
     def close(self) -> None:
         """End all requests in flight with `Cancelled`, then free the tiers. May be called twice."""
         with self._lock:
@@ -175,7 +179,7 @@ class RequestEngine:
         self._pool.shutdown(wait=False, cancel_futures=True)
         for tier in self._tiers.values():
             tier.close()
-        with suppress(RuntimeError):  # an observer closed it in this thread, which cannot wait for itself
+        with suppress(RuntimeError):  # called in this thread, which cannot wait for itself
             self._deadlines.stop(_STOP_S)
 
     def _refusal(self) -> NearsightError:

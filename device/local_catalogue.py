@@ -103,10 +103,13 @@ def from_folder(
     NotFound, InvalidArgument
         If the folder cannot be used, or none of its images can.
     ForeignStore, ConfigurationError
-        If the given index belongs to another program or a newer version, or its folder does not exist.
+        If the given index belongs to another program or a newer version, is a folder, or its folder does not
+        exist.
     """
     read_reference_folder(folder)  # check the folder before a database is created in it
     place = index or folder / INDEX_NAME
+    if place.is_dir():
+        raise ConfigurationError(f"{place} is a folder", advice="name a file for the index, such as index.db")
     if not place.parent.is_dir():
         raise ConfigurationError(f"there is no folder {place.parent}", advice=f"mkdir -p {place.parent}")
     with locked(folder), ExitStack() as stack:

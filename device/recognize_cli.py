@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import typer
 
 from nearsight.common.command_line.options import ConfigOption, KeyOption, SetOption
 from nearsight.common.command_line.terminal import print_error, print_json, print_line, progress_bar
-from nearsight.common.errors import ConfigurationError, InvalidArgument, NearsightError, NotFound
+from nearsight.common.errors import ConfigurationError, InvalidArgument, NearsightError, NotFound, SetupError
 from nearsight.common.files import write_atomically
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.device.cli import (
@@ -62,7 +63,8 @@ def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
         typer.Option(
             "--draw",
             metavar="OUT.png",
-            help="Write the photo with outline and label; for several photos, the folder to write to.",
+            help="Write the photo with outline and label. For several photos or a folder: the folder to "
+            "write to.",
         ),
     ] = None,
     key: KeyOption = None,
@@ -96,7 +98,7 @@ def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
             advice="give a tier with its key, such as --edge tcp://HOST:PORT --edge-key FILE",
         )
     files = photos_in(photos)
-    drawings = _drawings(files, draw)
+    drawings = _drawings(photos, files, draw)
     outcomes: list[Recognition | NearsightError] = []
     with settings.new_recognizer() as recognizer, _progress(len(files)) as advance:
         for photo, drawing in zip(files, drawings, strict=True):
@@ -135,9 +137,11 @@ def photos_in(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             photos.append(path)
             continue
+        # Unlike rglob(), os.walk() skips folders that vanish or may not be read.
+        below = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         inside = sorted(
             one
-            for one in path.rglob("*")
+            for one in below
             if one.suffix.lower() in _SUFFIXES and not one.name.startswith(".") and one.is_file()
         )
         if not inside:
@@ -156,22 +160,29 @@ def _progress(photos: int) -> Iterator[Callable[[int], None]]:
         yield advance
 
 
-def _drawings(photos: Sequence[Path], draw: Path | None) -> list[Path | None]:
-    """Output path of each photo's drawing: the file itself, or numbered files in a folder."""
+def _drawings(given: Sequence[Path], photos: Sequence[Path], draw: Path | None) -> list[Path | None]:
+    """Output path of each photo's drawing: ``draw`` itself, or numbered files in this folder."""
     if draw is None:
         return [None] * len(photos)
-    if len(photos) == 1 and not draw.is_dir():
+    is_file = bool(draw.suffix) or (draw.exists() and not draw.is_dir())  # such as /dev/stdout
+    if len(given) == 1 and not given[0].is_dir() and is_file and not draw.is_dir():
         if draw.suffix.lower() not in {"", ".png"}:
             raise InvalidArgument(f"--draw {draw} is not a PNG file", advice="end the name in .png")
-        return [draw]
-    if draw.suffix.lower() == ".png":
+        drawings = [draw]
+    elif draw.suffix.lower() == ".png":
+        what = f"there are {len(photos)} photos" if len(given) > 1 else f"{given[0]} is a folder"
         raise InvalidArgument(
-            f"--draw {draw} is one file, but there are {len(photos)} photos",
-            advice="give a folder, e.g. --draw drawn/",
+            f"--draw {draw} is one file, but {what}", advice="give a folder, e.g. --draw drawn/"
         )
-    if draw.is_file():
+    elif draw.is_file():
         raise InvalidArgument(f"--draw {draw} is a file", advice="give a folder, e.g. --draw drawn/")
-    return [draw / f"{number:03d}_{photo.stem}.png" for number, photo in enumerate(photos, start=1)]
+    else:
+        drawings = [draw / f"{number:03d}_{photo.stem}.png" for number, photo in enumerate(photos, start=1)]
+    read = {photo.resolve() for photo in photos}
+    for drawing in drawings:
+        if drawing.resolve() in read:
+            raise InvalidArgument(f"--draw would replace the photo {drawing}", advice="choose another place")
+    return [*drawings]
 
 
 def _ask(recognizer: Recognizer, photo: Path, drawing: Path | None) -> Recognition | NearsightError:
@@ -190,7 +201,7 @@ def _write(path: Path, data: bytes) -> None:
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise InvalidArgument(
+        raise SetupError(
             f"cannot write {path}: {error.strerror}", advice="give --draw a writable place"
         ) from error
 

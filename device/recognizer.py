@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from asyncio import AbstractEventLoop
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
+from nearsight.device.callback_thread import Job
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import RecognizerObserver
 from nearsight.device.forks import used_after_fork
@@ -151,7 +153,15 @@ class Recognizer(BaseRecognizer):
                 tier = self._tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tier.close)
             stages = self._local.stages if self._local else ()
-            super().__init__(self._tiers, context, stages, self.settings, self._next_tiers, observer)
+            super().__init__(
+                self._tiers,
+                context,
+                stages,
+                self.settings,
+                self._next_tiers,
+                observer,
+                self._local.close if self._local else None,
+            )
             undo.pop_all()
         if self._local is None and self.settings.result_cache.enabled:
             get_logger("device").warning(
@@ -159,7 +169,7 @@ class Recognizer(BaseRecognizer):
                 advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
             )
         self._nearby = nearby = self._local.cooperation if self._local else None
-        self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
+        self._store = PeerStore(nearby.node, catalogue, self._deliver) if nearby else None
 
     def infer(
         self,
@@ -255,9 +265,9 @@ class Recognizer(BaseRecognizer):
             )
         return self._store
 
-    def _close_more(self) -> None:
-        if self._local is not None:
-            self._local.close()
+    def _deliver(self, job: Job, loop: AbstractEventLoop | None) -> None:
+        """Run a callback of the store: as a method, so that the recognizer exists as long as its store."""
+        self._callbacks.submit(job, loop)
 
     def _has_cache(self) -> bool:
         prefetch, peers = self.settings.prefetch, self.settings.peers

@@ -179,8 +179,9 @@ def test_ctrl_c_ends_a_command_without_a_message(
     assert capsys.readouterr().err == ""
 
 
-def test_a_closed_pipe_ends_a_command_without_a_message(tmp_path: Path) -> None:
-    script = f"{sys.executable} -m nearsight config show edge; echo $? > {tmp_path}/code"
+@pytest.mark.parametrize("arguments", ["config show edge", "--help", "--version", "cloud --help"])
+def test_a_closed_pipe_ends_a_command_without_a_message(tmp_path: Path, arguments: str) -> None:
+    script = f"{sys.executable} -m nearsight {arguments}; echo $? > {tmp_path}/code"
     with subprocess.Popen(
         ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -190,6 +191,41 @@ def test_a_closed_pipe_ends_a_command_without_a_message(tmp_path: Path) -> None:
         _, stderr = process.communicate(timeout=60)
     assert stderr == ""
     assert (tmp_path / "code").read_text() == "141\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "keys allow nofile.key",
+        "keys list --dir nofolder",
+        "keys forbid nobody",
+        "gateway tokens revoke nobody",
+        "recognize photo.jpg --edge nowhere",
+        "recognize photo.jpg --set nothing",
+        "recognize photo.jpg --config nofile.toml",
+        "edge --set cache.k_max=-1",
+    ],
+)
+def test_settings_addresses_keys_and_tokens_have_one_exit_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command_line.main(arguments.split()) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["cloud", "ingest", "", "--catalogue", "museum"], "FOLDER"),
+        (["recognize", "photo.jpg", ""], "PHOTO"),
+        (["edge", "--state", ""], "--state"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], name: str
+) -> None:
+    assert command_line.main(arguments) == 2
+    assert capsys.readouterr().err == f"error: the path {name} is empty; name a file or a folder\n"
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.errors import InvalidArgument, NotFound, SetupError
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}
@@ -55,7 +56,16 @@ def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[st
         If the folder does not exist or has no image.
     InvalidArgument
         If the path is a file, two files are the same view of one object, or ``objects.csv`` is malformed.
+    SetupError
+        If the folder, or ``objects.csv``, may not be read.
     """
+    try:
+        return _read(folder)
+    except PermissionError as error:
+        raise SetupError(f"cannot read {error.filename}", advice="give access to it") from error
+
+
+def _read(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
     if not folder.is_dir():
         if folder.exists():
             raise InvalidArgument(f"{folder} is a file", advice=_LAYOUT)
@@ -108,13 +118,11 @@ def _child(folder: Path, name: str) -> Path | None:
 def _read_table(path: Path) -> dict[str, dict[str, str]]:
     """Rows of ``objects.csv`` by object id."""
     rows: dict[str, dict[str, str]] = {}
-    advice = "it needs a header with object_id, usually object_id,label and further columns"
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             header = [name.strip() for name in next(reader, ())]
-            if "object_id" not in header:
-                raise InvalidArgument(f"{path}, line 1: there is no column object_id", advice=advice)
+            _check_header(header, f"{path}, line 1")
             for fields in reader:
                 values = [value.strip() for value in fields]
                 if not any(values):  # spreadsheets write such rows at the end
@@ -122,14 +130,32 @@ def _read_table(path: Path) -> dict[str, dict[str, str]]:
                 where = f"{path}, line {reader.line_num}"
                 if len(values) != len(header):
                     raise InvalidArgument(
-                        f"{where}: the number of fields differs from the header's", advice=advice
+                        f"{where}: {len(values)} fields, but the header has {len(header)}",
+                        advice="give each line as many, and write a value that contains a comma in quotes",
                     )
                 row = dict(zip(header, values, strict=True))
                 if not row["object_id"]:
-                    raise InvalidArgument(f"{where}: object_id is empty", advice=advice)
+                    raise InvalidArgument(f"{where}: object_id is empty", advice="give the stem of its image")
                 if row["object_id"] in rows:
-                    raise InvalidArgument(f"{where}: {row['object_id']!r} occurs twice", advice=advice)
+                    raise InvalidArgument(
+                        f"{where}: {row['object_id']!r} occurs twice", advice="write one line per object"
+                    )
                 rows[row["object_id"]] = row
+    except PermissionError:
+        raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidArgument(f"cannot read {path}: {error}", advice="save it as CSV in UTF-8") from error
+        advice = "save it as CSV in UTF-8, and check its quotes"
+        raise InvalidArgument(f"cannot read {path}: {error}", advice=advice) from error
     return rows
+
+
+def _check_header(header: Sequence[str], where: str) -> None:
+    if "object_id" not in header:
+        raise InvalidArgument(
+            f"{where}: there is no column object_id",
+            advice="begin with a header of columns separated by commas, such as object_id,label",
+        )
+    if twice := sorted(name for name, count in Counter(header).items() if name and count > 1):
+        raise InvalidArgument(
+            f"{where}: the column {twice[0]!r} occurs twice", advice="give each column its own name"
+        )

@@ -21,6 +21,7 @@ from nearsight.common.database.places import beside, free_name, log_of, sync_fol
 from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
+    DatabaseInUse,
     DiskUnavailable,
     ForeignStore,
     InvalidArgument,
@@ -377,9 +378,10 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 raise corrupt(path, form, str(error)) from error
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                text, advice = f"{path} is being written by another process", "try again later"
                 if form.exclusive:
                     text, advice = f"{path} is in use by another process", "name another file for this one"
+                    raise DatabaseInUse(text, advice=advice) from error
+                text, advice = f"{path} is being written by another process", "try again later"
                 raise Overloaded(text, advice=advice) from error
             case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
                 text, advice = f"cannot write {path}: {error}", "check the disk and its free space"

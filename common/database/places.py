@@ -26,7 +26,7 @@ def log_of(path: Path) -> Path:
 def beside(path: Path, ending: str) -> Path:
     """The path of a file beside a database: its name with an ending."""
     real = real_file(path)
-    return real.with_name(real.name + ending)
+    return real.parent / f"{real.name}{ending}"  # with_name() refuses a path without a name, such as "."
 
 
 def real_file(path: Path) -> Path:

@@ -68,7 +68,10 @@ def allow(
     catalogue: Annotated[
         list[str] | None,
         typer.Option(
-            "--catalogue", metavar="NAME", help="Limits the client to this catalogue; may be repeated."
+            "--catalogue",
+            metavar="NAME",
+            help="Limits the client to this catalogue; may be repeated. Default: the current ones, if no "
+            "right is given; else all.",
         ),
     ] = None,
     writes: Annotated[
@@ -76,7 +79,8 @@ def allow(
         typer.Option(
             "--writes",
             metavar="NAME",
-            help="Limits changes to this catalogue; may be repeated. Implies --role writer.",
+            help="Limits changes to this catalogue; may be repeated. Implies --role writer. Default: the "
+            "current ones, unless --role is given.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,12 +149,17 @@ def video(  # noqa: PLR0917  typer calls it by name
         pixels=_range(pixels),
         budget_ms=budget_ms,
     )
-    for place in (table, heat_map, heat_video):
-        if place is not None and not place.parent.is_dir():
+    network, _ = find_network(model, models)
+    taken = {file.resolve(): "the video", network.resolve(): "the network"}
+    for option, place in (("--csv", table), ("--heat-map", heat_map), ("--heat-video", heat_video)):
+        if place is None:
+            continue
+        if not place.parent.is_dir():
             raise NotFound(f"there is no folder {str(place.parent)!r}", advice="create it first")
-        if place is not None and (place.is_dir() or place.resolve() == file.resolve()):
-            kind = "a folder" if place.is_dir() else "the video"
-            raise InvalidArgument(f"{place} is {kind}", advice="choose another file")
+        if kind := "a folder" if place.is_dir() else taken.get(place.resolve()):
+            raise InvalidArgument(f"{place} is {kind}", advice=f"give {option} another file")
+        if place.resolve() != Path(os.devnull):
+            taken[place.resolve()] = f"also the file of {option}"
     if heat_map is not None and heat_map.suffix.lower() != ".png":
         raise InvalidArgument(f"{heat_map} cannot be a heat map", advice="end the name in .png")
     # The files are finished behind the summary, which is printed even if the disk is full.
@@ -163,8 +169,7 @@ def video(  # noqa: PLR0917  typer calls it by name
             prepared_s = time.monotonic() - began_s
             outputs = files.enter_context(closing(_Outputs(session, clip, table, heat_map, heat_video)))
             report, sample = _run(session, clip, outputs)
-        path, _ = find_network(model, models)
-        report |= _compared(session, path, sample, report["ms_per_frame"])
+        report |= _compared(session, network, sample, report["ms_per_frame"])
         report |= {"prepared_s": round(prepared_s, 1)}
         if as_json:
             print_json(report)
@@ -179,8 +184,6 @@ class _Clip:
     """The frames of a video file."""
 
     def __init__(self, path: Path, most: int | None) -> None:
-        import os
-
         import cv2
 
         if not path.is_file():

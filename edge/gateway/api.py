@@ -85,7 +85,7 @@ class Api:
         return json_response({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Report whether the edge answers."""
+        """Report whether the edge is ready."""
         del request
         await self.services.edge.check_health(_HEALTH_TIMEOUT_S)
         return json_response({"ready": True})

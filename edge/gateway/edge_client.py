@@ -17,7 +17,7 @@ from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.envelope import Buffer, Hop, error_for_peer
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import ListCataloguesRequest, ListCataloguesResponse
-from nearsight.protos.health_pb2 import HealthRequest
+from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 
 _EDGE = "edge"
@@ -141,14 +141,19 @@ class EdgeClient:
         return [catalogue.name for catalogue in message_of(reply, ListCataloguesResponse).catalogues]
 
     async def check_health(self, timeout_s: float) -> None:
-        """Wait for an answer of the edge.
+        """Ask the edge whether it is ready.
 
         Raises
         ------
         NearsightError
-            If the edge does not answer.
+            If the edge does not answer, or is not ready.
         """
-        await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
+        reply = await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
+        if not message_of(reply, HealthResponse).ready:
+            raise Unavailable(
+                "the edge is not ready: its cloud does not answer, and no standby can answer in its place",
+                advice="see `nearsight status` on the machine of the edge",
+            )
 
     def close(self) -> None:
         """Close the connection; open requests fail."""

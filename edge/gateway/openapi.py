@@ -66,7 +66,7 @@ def openapi_document() -> Json:
             "/v1/catalogues": {"get": catalogues},
             "/v1/catalogues/{name}/recognize": {"post": recognize},
             "/healthz": {"get": _health("healthz", "Whether this process lives", "Alive", ())},
-            "/readyz": {"get": _health("readyz", "Whether the edge answers", "Ready", ("503", "504"))},
+            "/readyz": {"get": _health("readyz", "Whether the edge is ready", "Ready", ("503", "504"))},
         },
         "components": {
             "schemas": _schemas(),

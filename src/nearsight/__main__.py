@@ -13,12 +13,13 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -187,16 +188,34 @@ class LazyGroup(TyperGroup):
             return name, placeholder, rest
         return name, load_command(name, COMMANDS[name]), rest
 
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the options before the command; some, such as ``--help``, print and end the program."""
+        with _output_may_close():
+            return super().make_context(*arguments, **more)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; a closed reader of the output is not an error of the command."""
+        """Run the command."""
+        with _output_may_close():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _output_may_close() -> Iterator[None]:
+    """Write all output at the end; that its reader closed it, as in ``nearsight … | head``, is no error."""
+    try:
         try:
-            result = super().invoke(ctx)
+            yield
+        except typer.Exit:
             sys.stdout.flush()
-        except BrokenPipeError as error:
-            # `nearsight ... | head` is valid. The flush of buffered output at exit must not fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(BROKEN_PIPE) from error
-        return result
+            raise
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:
+        # Rich, which prints help and tables, ends the program with code 1 in this case.
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        # The flush of buffered output at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE) from error
 
 
 @cache
@@ -225,6 +244,7 @@ def load_command(name: str, command: LazyCommand) -> Any:
     # Every typer application has options to install completion; only the main command should show them.
     loaded.params = [option for option in loaded.params if option.name not in _COMPLETION]
     _make_readable(loaded)
+    _refuse_empty_paths(loaded)
     return loaded
 
 
@@ -237,6 +257,24 @@ def _make_readable(command: Any) -> None:
             option.metavar = ""
     for inner in getattr(command, "commands", {}).values():
         _make_readable(inner)
+
+
+def _refuse_empty_paths(command: Any) -> None:
+    """Let a command refuse ``""`` as a path, such as an unset variable: it would mean the current folder."""
+
+    def checked(option: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+        if value == "" or (isinstance(value, list | tuple) and "" in value):
+            is_option = option.param_type_name == "option"
+            name = option.opts[0] if is_option else option.metavar or option.name.upper()
+            raise InvalidArgument(f"the path {name} is empty", advice="name a file or a folder")
+        return process(ctx, value)
+
+    for option in command.params:
+        kind = option.type_descriptor.annotation
+        if Path in {kind, *get_args(kind)}:
+            option.process_value = partial(checked, option, option.process_value)
+    for inner in getattr(command, "commands", {}).values():
+        _refuse_empty_paths(inner)
 
 
 app = typer.Typer(

@@ -450,6 +450,18 @@ def test_files_that_are_no_backups_are_not_restored(
     assert not [*database.parent.glob("*.replaced*")]
 
 
+@pytest.mark.parametrize("place", [".", "folder"])
+def test_a_backup_does_not_replace_a_folder(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    Path("folder").mkdir()
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "museum"]) == 0
+    assert main(["cloud", "backup", "monday.db", "--database", str(database)]) == 0
+    capsys.readouterr()
+    assert main(["cloud", "restore", "monday.db", "--database", place]) == 5
+    assert f"{place} is a folder; name a file, such as cloud.db" in one_line_error(capsys)
+
+
 def test_a_backup_with_a_damaged_object_names_it(
     folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

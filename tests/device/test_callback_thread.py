@@ -145,7 +145,7 @@ def test_an_async_job_that_raises_or_cancels_itself_affects_no_other() -> None:
             callbacks.submit(job)
         assert callbacks.close(LONG_S)
     assert ran.is_set()
-    assert [line["event"] for line in logs] == ["a callback raised"] * 2
+    assert [line["event"] for line in logs] == ["a callback raised", "a callback was cancelled"]
 
 
 def test_close_in_the_thread_of_a_loop_does_not_wait_for_jobs_of_that_loop() -> None:
@@ -184,6 +184,40 @@ def test_close_in_the_thread_of_a_loop_waits_for_the_plain_jobs_before_an_async_
 
     asyncio.run(main())
     assert callbacks.close(LONG_S)
+
+
+def test_an_async_job_that_its_loop_cancels_at_the_end_is_logged_in_one_line() -> None:
+    callbacks, begun = CallbackThread(), threading.Event()
+
+    async def job() -> None:
+        """Never runs, as the loop ends first."""
+
+    def begin() -> Awaitable[None]:
+        begun.set()
+        return job()
+
+    async def main() -> None:
+        callbacks.submit(begin, asyncio.get_running_loop())
+        assert begun.wait(LONG_S)
+        assert not callbacks.close(600.0)
+
+    with capture_logs() as logs:
+        asyncio.run(main())
+        assert callbacks.close(LONG_S)
+    assert [(line["event"], "exc_info" in line) for line in logs] == [("a callback was cancelled", False)]
+
+
+def test_jobs_whose_thread_cannot_start_run_at_the_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    callbacks, seen = CallbackThread(), []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for number in range(3):
+            callbacks.submit(lambda number=number: seen.append(number))
+        assert callbacks.close(LONG_S)
+    assert seen == [0, 1, 2]
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])

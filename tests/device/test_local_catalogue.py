@@ -1,6 +1,7 @@
 """The index of a folder: only changed objects are trained; faults of the index file."""
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -175,6 +176,14 @@ def test_an_index_may_be_stored_elsewhere(folder: Path, tmp_path: Path) -> None:
     assert not (folder / INDEX_NAME).exists()
     with pytest.raises(ConfigurationError, match="mkdir -p"):
         load(folder, tmp_path / "none" / "index.db")
+
+
+@pytest.mark.parametrize("place", [".", "inner"])
+def test_a_folder_is_no_index(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(folder)
+    Path("inner").mkdir()
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(place)} is a folder; name a file"):
+        from_folder(folder, Path(place), SETTINGS, SYSTEM_CLOCK, None)
 
 
 @pytest.mark.parametrize("known", ["nothing", "an older index"])

@@ -1,9 +1,11 @@
 """The command ``nearsight recognize``."""
 
 import json
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.device.recognize_cli import photos_in
 from support.pictures import broken_images
 from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response
 from support.recognizers import NOBODY, PHOTO, Scene
@@ -206,3 +209,49 @@ def test_drawings_of_several_photos_need_a_folder_before_the_first_is_recognised
     assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(place)]) == 2
     assert f"--draw {place} is a file; give a folder" in capsys.readouterr().err
     assert not edge.contexts
+
+
+@pytest.mark.parametrize("draw", ["photo.png", "link.png", "./sub/../photo.png"])
+def test_a_drawing_never_replaces_its_photo(
+    edge: ScriptedRecognition,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    draw: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photo.png").write_bytes(PHOTO)
+    Path("link.png").symlink_to("photo.png")
+    Path("sub").mkdir()
+    assert main(["recognize", "photo.png", "--edge", edge.endpoint, "--draw", draw]) == 2
+    assert "--draw would replace the photo" in capsys.readouterr().err
+    assert Path("photo.png").read_bytes() == PHOTO
+    assert not edge.contexts
+
+
+@pytest.mark.parametrize("given", ["photos", "photos/one.jpg"])
+def test_a_name_without_a_suffix_is_a_folder_of_drawings(
+    edge: ScriptedRecognition, tmp_path: Path, given: str
+) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.jpg").write_bytes(PHOTO)
+    place = tmp_path / "drawn"
+    assert main(["recognize", str(tmp_path / given), "--edge", edge.endpoint, "--draw", f"{place}/"]) == 0
+    assert [one.name for one in place.iterdir()] == ["001_one.png"]
+
+
+def test_folders_that_vanish_while_they_are_searched_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("gone", "kept"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "photo.jpg").write_bytes(PHOTO)
+    scandir = os.scandir
+
+    def listed(path: str) -> Any:
+        if Path(path).name == "gone":
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    assert photos_in([tmp_path]) == [tmp_path / "kept" / "photo.jpg"]

@@ -48,6 +48,18 @@ def test_an_invalid_profile_is_refused_with_the_command_that_creates_one(
     assert main([*command, "--profile", "absent.json"]) == 2
 
 
+@pytest.mark.parametrize("place", [".", "/", "folder"])
+def test_a_folder_is_no_file_for_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    command = ["edge", "--cloud", "tcp://127.0.0.1:1", "--listen", "tcp://127.0.0.1:0"]
+    assert main([*command, "--state", place, "--set", "metrics_listen="]) == 5
+    said = f"error: {place} is a folder; name a database file, such as edge.db"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+
+
 @pytest.mark.parametrize("here", ["tcp://127.0.0.1:7100", "tcp://localhost:7100"])
 def test_an_edge_is_not_its_own_cloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], here: str

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import ConfigurationError, ForeignStore, Overloaded
+from nearsight.common.errors import ConfigurationError, DatabaseInUse, ForeignStore
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.profiler import Measured
@@ -140,7 +140,7 @@ def test_a_second_edge_on_the_same_file_is_refused(path: Path, monkeypatch: pyte
     monkeypatch.setattr(state_store, "FORMAT", hasty)
     with StateStore(path, ManualClock()) as store:
         store.write(changes({"a": 3.0}))
-        with pytest.raises(Overloaded, match="in use by another process; name another file"):
+        with pytest.raises(DatabaseInUse, match="in use by another process; name another file"):
             StateStore(path, ManualClock())
     StateStore(path, ManualClock()).close()
 

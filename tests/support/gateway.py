@@ -56,16 +56,19 @@ class ScriptedEdge:
     ----------
     recognition : ScriptedRecognition
         Records the requests; its ``answer`` may be replaced.
+    ready : bool
+        Its answer about its health.
     """
 
     def __init__(self) -> None:
         self.recognition = ScriptedRecognition(always("edge"))
         self.endpoint = "tcp://127.0.0.1:0"
+        self.ready = True
         self._server: RpcServer | None = None
         self.start()
 
     def start(self) -> None:
-        services = [self.recognition, _Catalogues(), HealthService("edge", "1", lambda: True)]
+        services = [self.recognition, _Catalogues(), HealthService("edge", "1", lambda: self.ready)]
         settings = ServerSettings(listen=self.endpoint, queue_timeout_s=LONG_S)
         self._server = RpcServer(services, tier="edge", settings=settings)
         self._server.start()

@@ -13,7 +13,7 @@ from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.ingestion import IngestionReport, ingest_folder
 from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
 from nearsight.common.catalogue.training import NewObject, ObjectTrainer
-from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
+from nearsight.common.errors import InvalidArgument, NotFound, SetupError, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg
 from support.waiting import LONG_S
@@ -412,11 +412,13 @@ def test_folders_without_images_are_refused(tmp_path: Path, store: CatalogueStor
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ("id,label\n1,a\n", "no column object_id"),
-        ("object_id,label\n1\n", "line 2"),
-        ("object_id,label\n1,a,b\n", "line 2"),
-        ("object_id,label\n1,a\n1,b\n", "line 3: '1' occurs twice"),
-        ("object_id,label\n1,a\n ,b\n", "line 3: object_id is empty"),
+        ("id,label\n1,a\n", "no column object_id; begin with a header"),
+        ("object_id;label\n1;a\n", "no column object_id; begin with a header of columns separated by commas"),
+        ("object_id,label\n1\n", "line 2: 1 fields, but the header has 2"),
+        ("object_id,label\n1,a,b\n", "line 2: 3 fields, but the header has 2; give each line as many"),
+        ("object_id,label\n1,a\n1,b\n", "line 3: '1' occurs twice; write one line per object"),
+        ("object_id,label\n1,a\n ,b\n", "line 3: object_id is empty; give the stem of its image"),
+        ("object_id,year,year\n1,1906,1907\n", "line 1: the column 'year' occurs twice; give each"),
         ("", "no column object_id"),
     ],
 )
@@ -425,6 +427,26 @@ def test_a_malformed_table_is_refused_with_its_line(
 ) -> None:
     (folder / "objects.csv").write_text(table)
     with pytest.raises(InvalidArgument, match=complaint):
+        ingest(folder, store)
+
+
+@pytest.mark.parametrize("closed", ["references", "objects.csv"])
+def test_a_folder_or_table_that_may_not_be_read_is_named(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    (folder / "objects.csv").write_text("object_id,label\n1,a\n")
+
+    def refusing(method: Callable[..., object]) -> Callable[..., object]:
+        def refused(path: Path, *arguments: object, **options: object) -> object:
+            if path == folder / closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return method(path, *arguments, **options)
+
+        return refused
+
+    for method in ("iterdir", "open"):  # by hand, as root may read everything
+        monkeypatch.setattr(Path, method, refusing(getattr(Path, method)))
+    with pytest.raises(SetupError, match=f"cannot read .*{closed}; give access to it"):
         ingest(folder, store)
 
 

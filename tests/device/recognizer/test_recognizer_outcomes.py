@@ -1,9 +1,15 @@
 """The SDK against real servers: exactly one outcome per request, by callback, blocking or async call."""
 
 import asyncio
+import copy
+import gc
 import io
 import itertools
+import pickle
+import subprocess
+import sys
 import threading
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,12 +24,15 @@ from nearsight import (
     NearsightError,
     NotFound,
     Overloaded,
+    PeerSettings,
     Recognition,
+    Recognizer,
     RecognizerSettings,
 )
+from support.discovery import free_udp_port
 from support.pictures import broken_images, picture
 from support.recognition_server import always, failing, never, response
-from support.recognizers import PHOTO, Scene
+from support.recognizers import NOBODY, PHOTO, Scene
 from support.waiting import LONG_S, wait_until
 
 
@@ -82,6 +91,65 @@ def test_close_ends_pending_requests_and_their_callbacks_have_run(scene: Scene) 
     assert all(handle.done() for handle in handles)
     recognizer.recognize(PHOTO, scene.callbacks)
     assert isinstance(scene.callbacks.wait(21)[-1], Cancelled)
+
+
+LEFT_OPEN = """
+import atexit, sys
+from nearsight import Recognizer
+
+outcomes = []
+atexit.register(lambda: print([type(one).__name__ for one in outcomes]))
+recognizer = Recognizer(None, sys.argv[1], "museum")
+for _ in range(3):
+    recognizer.recognize(sys.argv[2], outcomes.append, timeout_s=600)
+if "closed" in sys.argv:
+    recognizer.close()
+if "dropped" in sys.argv:
+    del recognizer
+"""
+
+
+@pytest.mark.parametrize("closed", [(), ("closed",), ("dropped",)])
+def test_requests_in_flight_get_their_outcome_when_the_program_exits(
+    scene: Scene, tmp_path: Path, closed: tuple[str, ...]
+) -> None:
+    _, cloud = scene.tier("cloud", never())
+    (tmp_path / "photo.jpg").write_bytes(PHOTO)
+    program = [sys.executable, "-W", "error", "-c", LEFT_OPEN, cloud, str(tmp_path / "photo.jpg"), *closed]
+    ended = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("['Cancelled', 'Cancelled', 'Cancelled']\n", "")
+
+
+def test_a_recognizer_that_is_dropped_without_a_close_frees_its_threads_and_warns(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    before = set(threading.enumerate())
+    recognizer = Recognizer(edge, None, "museum")
+    recognizer.recognize(PHOTO, scene.callbacks)
+    assert isinstance(scene.callbacks.wait()[0], Recognition)
+    own = set(threading.enumerate()) - before
+    with pytest.warns(ResourceWarning, match="call close"):
+        del recognizer
+        wait_until(lambda: gc.collect() >= 0 and not any(thread.is_alive() for thread in own))
+
+
+def test_a_recognizer_stays_open_while_its_store_is_in_use() -> None:
+    peers = PeerSettings(enabled=True, beacon_port=free_udp_port())
+    recognizer = Recognizer(NOBODY, None, "museum", settings=RecognizerSettings(peers=peers))
+    store, kept = recognizer.store, weakref.ref(recognizer)
+    del recognizer
+    gc.collect()
+    assert store.put("key", b"value").result(LONG_S) is None
+    still = kept()
+    assert still is not None
+    still.close()
+
+
+def test_a_recognizer_is_neither_pickled_nor_copied(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    for duplicate in (pickle.dumps, copy.copy):
+        with pytest.raises(TypeError, match=r"a Recognizer cannot be pickled.*make one in each process"):
+            duplicate(recognizer)
 
 
 def test_cancel_calls_the_callback_once(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import cv2
@@ -169,8 +170,32 @@ def test_a_folder_or_the_input_is_refused_as_output_before_writing(
     before = clip.read_bytes()
     for place in (folder, clip):
         assert main(["video", str(clip), "--model", str(network), option, str(place)]) == 2
-        assert "choose another file" in capsys.readouterr().err
+        assert f"give {option} another file" in capsys.readouterr().err
     assert clip.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        (["--csv", "small.onnx"], "small.onnx is the network"),
+        (["--csv", "same.png", "--heat-map", "./same.png"], "same.png is also the file of --csv"),
+    ],
+)
+def test_an_output_never_replaces_the_network_or_another_output(
+    network: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    outputs: list[str],
+    kind: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(network, tmp_path)
+    clip = write_video(tmp_path / "clip.avi", 2)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main(["video", str(clip), "--model", "small.onnx", *outputs]) == 2
+    assert kind in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.system

@@ -72,6 +72,16 @@ def test_a_stream_stays_open_while_the_edge_is_unreachable_and_continues_afterwa
         assert browser.get("/readyz").status == 200
 
 
+def test_a_gateway_is_not_ready_before_its_edge_is(mortal_edge: ScriptedEdge) -> None:
+    mortal_edge.ready = False
+    with running_gateway(mortal_edge.endpoint) as browser:
+        refused = browser.get("/readyz")
+        assert (refused.status, refused.error) == (503, "UNAVAILABLE")
+        assert refused.json["error"]["message"].startswith("the edge is not ready: its cloud does not answer")
+        mortal_edge.ready = True
+        assert browser.get("/readyz").status == 200
+
+
 def test_frames_at_a_failing_edge_are_reported_as_lost(mortal_edge: ScriptedEdge) -> None:
     mortal_edge.recognition.answer = never()
     with running_gateway(mortal_edge.endpoint) as browser, browser.stream() as stream:
