@@ -187,5 +187,5 @@ def _edge_error(error: NearsightError) -> NearsightError:
             advice="check secret_key_file and edge_public_key of the gateway, and the edge's list of clients",
         )
     if isinstance(error, Unavailable):
-        return Unavailable(f"the gateway cannot reach the edge: {error.message}", advice=error.advice)
+        return Unavailable(f"the edge is unavailable: {error.message}", advice=error.advice)
     return error
