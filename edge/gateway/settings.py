@@ -41,7 +41,8 @@ class LimitSettings(SettingsGroup):
     """Photos and frames per second of a token, or of an address if there are no tokens; a token may have its
     own rate. After a pause of a second, as many may arrive at once."""
     connections_max: int = Field(default=2048, ge=8, le=100_000)
-    """Maximum number of connections; beyond it, the longest idle connections are closed."""
+    """Maximum number of connections; beyond it, the longest idle connections are closed. Limited to three
+    quarters of the descriptors that the process may open."""
     streams_max: int = Field(default=1024, ge=1, le=100_000)
     """Maximum number of streams; further ones are rejected for now (close code 1013)."""
     credits: int = Field(default=3, ge=1, le=64)
@@ -49,7 +50,7 @@ class LimitSettings(SettingsGroup):
     timeout_s: float = Field(default=5.0, gt=0, le=600)
     """Timeout of a request to the edge."""
     body_timeout_s: float = Field(default=20.0, gt=0, le=600)
-    """Time for a client to send the headers of a request, and again for its body."""
+    """Time for the TLS handshake of a client, again for the headers of a request, and again for its body."""
     idle_s: float = Field(default=300.0, gt=0)
     """A stream without frames for this time is closed."""
     ping_s: float = Field(default=20.0, gt=0)

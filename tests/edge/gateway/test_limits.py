@@ -1,18 +1,23 @@
 """Limits of a gateway: size, rate, memory, time and connections. Over real sockets."""
 
+import asyncio
 import gzip
 import json
+import resource
 import socket
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from nearsight.common.errors import InvalidImage, Overloaded, Unauthenticated
+from nearsight.edge.gateway.settings import TlsSettings
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gateway import (
     RECOGNIZE,
@@ -21,6 +26,7 @@ from support.gateway import (
     ScriptedEdge,
     all_of,
     head,
+    opens,
     raw,
     running_gateway,
     upgrade,
@@ -200,6 +206,16 @@ def test_a_rate_limited_client_receives_a_retry_time(edge: ScriptedEdge) -> None
         assert 900 < refused["retry_after_s"] <= 1000
 
 
+def test_invalid_frames_count_for_the_rate(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"rate_per_s": 0.001}) as browser, browser.stream() as stream:
+        stream.read()
+        stream.connection.send("text")
+        assert stream.read()["error"]["code"] == "INVALID_ARGUMENT"
+        stream.send(7, IMAGE)
+        refused = stream.read()
+        assert (refused["frame"], refused["error"]["code"]) == (7, "OVERLOADED")
+
+
 def test_memory_for_images_of_all_requests_is_bounded(edge: ScriptedEdge) -> None:
     edge.recognition.answer = never()
     with running_gateway(edge.endpoint, limits={"memory_bytes": 2**20}) as browser, raw(browser) as first:
@@ -284,13 +300,6 @@ def test_a_stream_with_a_too_long_head_is_refused(browser: Browser, lines: bytes
         assert all_of(connection).startswith(b"HTTP/1.1 400 ")
 
 
-def opens(browser: Browser) -> bool:
-    """Whether a stream begins."""
-    with browser.stream() as stream, suppress(ConnectionClosed):
-        return bool(stream.read()["type"] == "ready")
-    return False
-
-
 def test_a_stream_without_frames_is_closed_after_the_idle_time(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"idle_s": 0.1}) as browser, browser.stream() as stream:
         assert stream.close_code() == 1000
@@ -310,6 +319,48 @@ def test_idle_connections_are_closed_for_new_ones(edge: ScriptedEdge) -> None:
         waiting = [stack.enter_context(raw(browser)) for _ in range(9)]
         assert all_of(waiting[0]) == b""
         assert browser.recognize(IMAGE).status == 200
+
+
+def test_descriptors_remain_for_other_purposes(edge: ScriptedEdge, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr(resource, "getrlimit", lambda _: (12, 12))
+            browser = stack.enter_context(running_gateway(edge.endpoint))
+        waiting = [stack.enter_context(raw(browser)) for _ in range(10)]
+        assert all_of(waiting[0]) == b""
+        assert browser.recognize(IMAGE).status == 200
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TlsSettings:
+    monkeypatch.setattr(asyncio.constants, "SSL_HANDSHAKE_TIMEOUT", 600.0)
+    return TlsSettings(self_signed=True, folder=tmp_path)
+
+
+def test_silent_tls_clients_are_disconnected(tls: TlsSettings, edge: ScriptedEdge) -> None:
+    limits = {"body_timeout_s": 0.2}
+    with running_gateway(edge.endpoint, tls=tls, limits=limits) as browser, raw(browser) as connection:
+        assert all_of(connection) == b""
+
+
+def test_silent_tls_clients_make_room_for_others(tls: TlsSettings, edge: ScriptedEdge) -> None:
+    limits = {"connections_max": 8}
+    with running_gateway(edge.endpoint, tls=tls, limits=limits) as browser, ExitStack() as stack:
+        waiting = [stack.enter_context(raw(browser)) for _ in range(20)]
+        assert [all_of(connection) for connection in waiting[:12]] == [b""] * 12
+        trust = ssl.create_default_context(cafile=str(tls.folder / "cert.pem"))
+        with trust.wrap_socket(stack.enter_context(raw(browser)), server_hostname="127.0.0.1") as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_streams_are_kept_if_there_are_too_many_connections(edge: ScriptedEdge) -> None:
+    limits = {"connections_max": 8}
+    with running_gateway(edge.endpoint, limits=limits) as browser, ExitStack() as stack:
+        streams = [stack.enter_context(browser.stream()) for _ in range(8)]
+        with raw(browser) as connection:
+            assert all_of(connection) == b""
+        assert [stream.read()["type"] for stream in streams] == ["ready"] * 8
 
 
 @pytest.fixture(scope="module")
