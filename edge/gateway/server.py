@@ -213,6 +213,7 @@ def _listen(address: str) -> socket.socket:
         # Accepted connections inherit this option. asyncio sets it for sockets that it creates, but not for
         # connections of this one. Without it, the body of a response would follow its headers after 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        raise cannot_listen(address, error, "127.0.0.1:8080") from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name can be spelled like this
+        raised = error if isinstance(error, OSError) else OSError(str(error))
+        raise cannot_listen(address, raised, "127.0.0.1:8080") from error
     return listening
