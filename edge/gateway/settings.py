@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
@@ -13,6 +16,11 @@ from nearsight.common.config.base import DaemonSettings, UserPath
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS, endpoint_here
 from nearsight.common.rpc.settings import MEBIBYTE
 from nearsight.common.settings import SettingsGroup
+
+_ORIGIN = re.compile(
+    r"(?P<scheme>[a-zA-Z][\w+.-]*)://(?P<host>[\w.-]+|\[[\da-fA-F:.]+\])(:(?P<port>\d{1,5}))?/?", re.ASCII
+)
+_DEFAULT_PORTS = MappingProxyType({"http": 80, "https": 443})
 
 
 class TlsSettings(SettingsGroup):
@@ -81,7 +89,7 @@ class GatewaySettings(DaemonSettings):
     cors_origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may send requests, such as https://museum.example; "*": all."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses of reverse proxies whose X-Forwarded-For is trusted."""
+    """Addresses or networks of reverse proxies whose X-Forwarded-For is trusted, such as 127.0.0.1."""
     tls: TlsSettings = TlsSettings()
     """Encryption."""
     limits: LimitSettings = LimitSettings()
@@ -89,11 +97,42 @@ class GatewaySettings(DaemonSettings):
 
     @field_validator("cors_origins")
     @classmethod
-    def _without_slash(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        """Normalise origins to the format of browsers, without a slash at the end."""
-        return tuple(origin.rstrip("/") for origin in origins)
+    def _as_browsers_send(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_origin, origins))
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        if proxies != ("*",):
+            for proxy in proxies:
+                _check_proxy(proxy)
+        return proxies
 
     def endpoint_here(self) -> str:
         """Address of the gateway for this machine; empty if it is unknown."""
         scheme = "https" if self.tls.self_signed or self.tls.cert else "http"
         return endpoint_here(f"tcp://{self.listen}").replace("tcp://", f"{scheme}://", 1)
+
+
+def _origin(text: str) -> str:
+    """An origin in the format of browsers: in lower case, without the default port, a path and a slash."""
+    if text in {"*", "null"}:
+        return text
+    match = _ORIGIN.fullmatch(text)
+    if match is None:
+        scheme, _, rest = text.rpartition("://")
+        example = f"{scheme or 'https'}://{re.split('[/?#]', rest)[0]}"
+        example = example if _ORIGIN.fullmatch(example) else "https://museum.example"
+        raise ValueError(f"{text!r} is not an origin such as {example}")
+    scheme, host, port = match["scheme"].lower(), match["host"].lower(), match["port"]
+    return f"{scheme}://{host}" + (f":{port}" if port and int(port) != _DEFAULT_PORTS.get(scheme) else "")
+
+
+def _check_proxy(text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        example = "127.0.0.1"
+        with suppress(ValueError):
+            example = str(ipaddress.ip_network(text, strict=False))
+        raise ValueError(f"{text!r} is not an address or network such as {example}") from error

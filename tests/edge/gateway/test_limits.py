@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import re
 import resource
 import socket
 import ssl
@@ -17,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from nearsight.common.errors import InvalidImage, Overloaded, Unauthenticated
-from nearsight.edge.gateway.settings import TlsSettings
+from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gateway import (
     RECOGNIZE,
@@ -391,13 +392,39 @@ def test_only_listed_sites_may_send_requests(
     assert len(edge.recognition.requests) == (status == 200)
 
 
-@pytest.mark.parametrize("listed", [MUSEUM, f"{MUSEUM}/"])
+@pytest.mark.parametrize("listed", [MUSEUM, f"{MUSEUM}/", "HTTPS://Museum.Example", f"{MUSEUM}:443/"])
 def test_preflight_requests_of_listed_sites_are_allowed(edge: ScriptedEdge, listed: str) -> None:
     asks = {"origin": MUSEUM, "access_control_request_method": "POST"}
     with running_gateway(edge.endpoint, cors_origins=(listed,)) as browser:
         reply = browser.request("OPTIONS", RECOGNIZE, **asks)
         assert browser.recognize(IMAGE, origin=MUSEUM).headers["access-control-allow-origin"] == MUSEUM
     assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, MUSEUM)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "example"),
+    [
+        ("cors_origins", "museum.example", "https://museum.example"),
+        ("cors_origins", "localhost:3000", "https://localhost:3000"),
+        ("cors_origins", "http://10.0.0.7/page", "http://10.0.0.7"),
+        ("cors_origins", "https://*.museum.example", "https://museum.example"),
+        ("cors_origins", "", "https://museum.example"),
+        ("trusted_proxies", "localhost", "127.0.0.1"),
+        ("trusted_proxies", "10.0.0.1/8", "10.0.0.0/8"),
+        ("trusted_proxies", "10.0.0.0/33", "127.0.0.1"),
+    ],
+)
+def test_origins_and_proxies_that_match_nothing_are_refused(setting: str, value: str, example: str) -> None:
+    with pytest.raises(ValueError, match=f"{re.escape(value)}' is not an? .* such as {re.escape(example)}"):
+        GatewaySettings.model_validate({setting: [value]})
+
+
+def test_origins_and_proxies_may_have_all_forms_of_the_protocols() -> None:
+    origins = ("*", "null", "https://a.example:8443", "http://[::1]:8080", "capacitor://localhost")
+    proxies = ("10.0.0.0/8", "::1", "192.0.2.7")
+    settings = GatewaySettings(cors_origins=origins, trusted_proxies=proxies)
+    assert (settings.cors_origins, settings.trusted_proxies) == (origins, proxies)
+    assert GatewaySettings(trusted_proxies=("*",)).trusted_proxies == ("*",)
 
 
 def test_pages_of_the_gateway_may_send_requests(browser: Browser) -> None:
