@@ -100,11 +100,10 @@ def _fits(files: CertificateFiles, names: Sequence[str]) -> bool:
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
         return False
-    now = datetime.now(UTC)
+    renewal = certificate.not_valid_after_utc - timedelta(days=_RENEW_DAYS)
     return (
         key.public_key() == certificate.public_key()
-        and certificate.not_valid_before_utc <= now
-        and now < certificate.not_valid_after_utc - timedelta(days=_RENEW_DAYS)
+        and certificate.not_valid_before_utc <= datetime.now(UTC) < renewal
         and set(map(_name, names)) <= set(extension.value)
     )
 

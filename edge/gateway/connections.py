@@ -13,11 +13,15 @@ from operator import itemgetter
 from typing import Any
 
 import httptools
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
+from websockets.typing import StatusLike
 
-from nearsight.common.errors import InvalidArgument, Overloaded
+from nearsight.common.errors import InternalError, InvalidArgument, Overloaded
 from nearsight.common.rpc.sockets import connections_allowed
 from nearsight.edge.gateway.errors import error_response
 from nearsight.edge.gateway.metrics import GatewayMetrics
@@ -185,6 +189,36 @@ class HttpConnection(HttpToolsProtocol):
     def responding(self) -> bool:
         """Whether a request is in progress, and the client reads data."""
         return self.in_request and not self.flow.write_paused
+
+
+class _Handshake(ServerProtocol):
+    """A handshake whose rejection has the format of all errors."""
+
+    def reject(self, status: StatusLike, text: str) -> Response:
+        """Create the response for a failed handshake."""
+        response = super().reject(status, text)
+        kind = InternalError if response.status_code >= 500 else InvalidArgument
+        reason = text.partition("\n")[0].rstrip(".")
+        error = error_response(kind(reason, advice="see docs/gateway.md"))
+        response.body = bytes(error.body)
+        for name, value in error.headers.items():
+            del response.headers[name]
+            response.headers[name] = value
+        return response
+
+
+class StreamConnection(WebSocketsSansIOProtocol):
+    """A WebSocket whose rejected handshake is not an error in the log."""
+
+    def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self.conn = _Handshake(max_size=config.ws_max_size, logger=self.logger)
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the application; a complete rejection completes the handshake."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
 
 
 class Connections:

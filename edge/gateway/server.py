@@ -18,7 +18,7 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import parse_listen
 from nearsight.common.rpc.sockets import cannot_listen
-from nearsight.edge.gateway.connections import Connections, HttpConnection, TlsConnection
+from nearsight.edge.gateway.connections import Connections, HttpConnection, StreamConnection, TlsConnection
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import GatewaySettings
 from nearsight.edge.gateway.streams import Streams
@@ -110,7 +110,7 @@ class GatewayServer:
             uvicorn.Config(
                 app,
                 http=HttpConnection,
-                ws="websockets-sansio",
+                ws=StreamConnection,
                 ws_max_size=limits.max_frame_bytes,
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,

@@ -45,7 +45,7 @@ class LimitSettings(SettingsGroup):
     """Maximum size of a frame of a stream; a larger one ends the stream (close code 1009)."""
     memory_bytes: int = Field(default=256 * MEBIBYTE, ge=MEBIBYTE)
     """Maximum size of all images that are read or wait for an answer; more requests are rejected (503)."""
-    rate_per_s: float = Field(default=100.0, gt=0)
+    rate_per_s: float = Field(default=100.0, gt=0, allow_inf_nan=False)
     """Photos and frames per second of a token, or of an address if there are no tokens; a token may have its
     own rate. After a pause of a second, as many may arrive at once."""
     connections_max: int = Field(default=2048, ge=8, le=100_000)
