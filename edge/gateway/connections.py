@@ -242,6 +242,7 @@ class Connections:
         self._accepted: dict[int, tuple[socket.socket, float]] = {}
         """Descriptor → socket, and time of its acceptance. Closed sockets are removed later."""
         self._ending = False
+        """Whether connections were ended in this step of the loop."""
         self._closing: dict[Any, float] = {}
 
     def __len__(self) -> int:
@@ -253,8 +254,9 @@ class Connections:
         Raises
         ------
         BlockingIOError
-            If no client waits; or all connections are streams, so that the new one is closed; or connections
-            were just ended. Their descriptors are free in the next step of the loop, which accepts again.
+            If no client waits; if all connections are open streams, so that the new one is closed; or if
+            connections were just ended: the loop accepts again in its next step, when their descriptors are
+            free.
         """
         if self._ending:
             self._ending = False
@@ -308,6 +310,11 @@ class Connections:
             for one in self._state.connections
             if isinstance(one, HttpConnection) and _descriptor(one) in self._accepted
         ]
+        found += [  # streams that the gateway has closed, but not their clients
+            (False, 0.0, partial(self._end, one))
+            for one in self._state.connections
+            if isinstance(one, StreamConnection) and one.close_sent and _descriptor(one) in self._accepted
+        ]
         found += [
             (False, since_s, partial(self._end_handshake, descriptor))
             for descriptor, since_s in self._in_handshake().items()
@@ -319,7 +326,7 @@ class Connections:
         return bool(found)
 
     def _in_handshake(self) -> dict[int, float]:
-        """Descriptors without a complete TLS handshake, which uvicorn does not know yet, and their ages."""
+        """Descriptors without a complete TLS handshake, unknown to uvicorn → time of acceptance."""
         served = {_descriptor(one) for one in self._state.connections}
         return {
             descriptor: since_s

@@ -355,6 +355,19 @@ def test_silent_tls_clients_make_room_for_others(tls: TlsSettings, edge: Scripte
             assert client.recv(12) == b"HTTP/1.1 200"
 
 
+def test_streams_that_are_not_closed_after_a_refusal_make_room(tmp_path: Path, edge: ScriptedEdge) -> None:
+    limits = {"connections_max": 8}
+    tokens = tmp_path / "tokens.json"
+    with running_gateway(edge.endpoint, tokens=tokens, limits=limits) as browser, ExitStack() as stack:
+        for _ in range(8):
+            refused = stack.enter_context(raw(browser))
+            refused.sendall(upgrade())
+            received = b""
+            while b"a token is needed" not in received:
+                received += refused.recv(65536)
+        assert browser.get("/healthz").status == 200
+
+
 def test_streams_are_kept_if_there_are_too_many_connections(edge: ScriptedEdge) -> None:
     limits = {"connections_max": 8}
     with running_gateway(edge.endpoint, limits=limits) as browser, ExitStack() as stack:
