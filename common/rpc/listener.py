@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import resource
 import select
 import socket as sockets
 import threading
@@ -30,13 +29,12 @@ from typing import NamedTuple, Protocol
 from zmq.utils import z85
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.logging import get_logger
 from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.connection_warnings import ConnectionWarnings
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.sockets import listen_on
+from nearsight.common.rpc.sockets import DESCRIPTORS_ADVICE, connections_allowed, listen_on
 from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, Null, ProtocolError, Refused, Session
 
 LINGER_S = 0.5
@@ -62,7 +60,6 @@ _BEGINS_S = 1.0
 _SETTLED_S = 10.0
 """A connection that was unused for this long may be replaced by another of the same client."""
 
-_DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
 _IN, _OUT, _ONCE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLONESHOT
 
 
@@ -136,7 +133,7 @@ class Listener:
             own = read_secret_key(security.secret_key_file)
             public, secret = z85.decode(own.public), z85.decode(own.secret)
             self._mechanism = lambda: Curve(public, secret, self._admit)
-        self._most = _most_connections(settings)
+        self._most = connections_allowed(settings.connections_limit, "connections_limit")
         self._unproven = max(1, self._most // _UNPROVEN) if allowed is not None else 0
         self._lock = threading.Lock()
         self._making_room = threading.Lock()
@@ -242,7 +239,7 @@ class Listener:
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
                     self._warnings.warn(
-                        "no client can connect", reason=error.strerror, advice=_DESCRIPTORS_ADVICE
+                        "no client can connect", reason=error.strerror, advice=DESCRIPTORS_ADVICE
                     )
                     self._drop_idlest(max(1, self._most // _ROOM))
                     self._later(self._accept, _ACCEPT_AGAIN_S)
@@ -435,18 +432,6 @@ class Listener:
             key = connection.session.mechanism.key
             caller = self._allowed.clients.get(key) if self._allowed is not None else None
             self._warnings.dropped(connection, caller.name if caller else key, held_bytes, reason, error)
-
-
-def _most_connections(settings: ServerSettings) -> int:
-    """The limit of the settings, reduced so that descriptors remain for other purposes."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = settings.connections_limit
-    if soft != resource.RLIM_INFINITY and most > soft * 3 // 4:
-        most = soft * 3 // 4
-        get_logger("rpc.listener").info(
-            "fewer connections than connections_limit", connections=most, advice=_DESCRIPTORS_ADVICE
-        )
-    return most
 
 
 def _has_input(socket: sockets.socket) -> bool:

@@ -8,6 +8,7 @@ import fcntl
 import ipaddress
 import os
 import re
+import resource
 import socket as sockets
 import threading
 import weakref
@@ -16,12 +17,15 @@ from pathlib import Path
 import zmq
 
 from nearsight.common.errors import AddressInUse, ConfigurationError, SetupError, Unavailable
+from nearsight.common.logging import get_logger
 
 _DESCRIPTORS_OF_A_SOCKET = 16
 """Descriptors of a socket with its monitor and, the first time, of the context and its threads."""
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
+
+DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
 
@@ -67,6 +71,18 @@ def out_of_descriptors() -> Unavailable:
         "this process may open no more files and connections",
         advice="raise its limit, e.g. with `ulimit -n`",
     )
+
+
+def connections_allowed(limit: int, setting: str) -> int:
+    """The limit of a server's setting, reduced so that descriptors remain for other purposes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = soft * 3 // 4
+    if soft == resource.RLIM_INFINITY or limit <= most:
+        return limit
+    get_logger("rpc.sockets").info(
+        f"fewer connections than {setting}", connections=most, advice=DESCRIPTORS_ADVICE
+    )
+    return most
 
 
 def process_context() -> zmq.Context[zmq.Socket[bytes]]:

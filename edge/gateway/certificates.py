@@ -15,10 +15,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.logging import get_logger
 from nearsight.common.rpc.security import replace_file
 
 _VALID_DAYS = 397
@@ -53,7 +56,7 @@ def address_here(host: str) -> str:
 
 
 def self_signed(folder: Path, host: str) -> CertificateFiles:
-    """The certificate in a folder; created if it is missing, expires soon, or lacks an address.
+    """The certificate in a folder; created if it is missing or unusable, expires soon, or lacks an address.
 
     Parameters
     ----------
@@ -65,7 +68,7 @@ def self_signed(folder: Path, host: str) -> CertificateFiles:
     Raises
     ------
     ConfigurationError
-        If the folder cannot be written.
+        If the folder cannot be written, or the host is no name.
     """
     files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
     name = socket.gethostname()
@@ -76,14 +79,33 @@ def self_signed(folder: Path, host: str) -> CertificateFiles:
     return files
 
 
+def warn_if_not_valid(cert: Path) -> None:
+    """Warn if browsers reject a certificate for its dates. The server itself reports other faults."""
+    with suppress(OSError, ValueError):
+        certificate = x509.load_pem_x509_certificate(cert.read_bytes())
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if not begins <= datetime.now(UTC) < ends:
+            get_logger("gateway").warning(
+                "browsers reject the certificate: it is not valid today",
+                file=str(cert),
+                valid=f"{begins:%Y-%m-%d} to {ends:%Y-%m-%d}",
+                advice="renew the certificate, or set the clock of this machine, and start the gateway again",
+            )
+
+
 def _fits(files: CertificateFiles, names: Sequence[str]) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(files.cert.read_bytes())
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (OSError, ValueError, x509.ExtensionNotFound):
+        key = serialization.load_pem_private_key(files.key.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
         return False
-    ends = certificate.not_valid_after_utc - timedelta(days=_RENEW_DAYS)
-    return files.key.is_file() and datetime.now(UTC) < ends and set(map(_name, names)) <= set(extension.value)
+    renewal = certificate.not_valid_after_utc - timedelta(days=_RENEW_DAYS)
+    return (
+        key.public_key() == certificate.public_key()
+        and certificate.not_valid_before_utc <= datetime.now(UTC) < renewal
+        and set(map(_name, names)) <= set(extension.value)
+    )
 
 
 def _make(files: CertificateFiles, names: Sequence[str]) -> None:
@@ -112,4 +134,9 @@ def _make(files: CertificateFiles, names: Sequence[str]) -> None:
 def _name(text: str) -> x509.GeneralName:
     with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(text))
-    return x509.DNSName(text)
+    try:
+        return x509.DNSName(text if text.isascii() else text.encode("idna").decode())
+    except UnicodeError as error:
+        raise ConfigurationError(
+            f"{text!r} is not the name of a host", advice="listen on an address, such as 0.0.0.0:8443"
+        ) from error

@@ -19,7 +19,7 @@ from nearsight.common.command_line.options import (
     flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
-from nearsight.common.errors import MissingDependency
+from nearsight.common.errors import InvalidArgument, MissingDependency
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -104,6 +104,10 @@ def add(
     """Create a token and print it. Only its hash is stored, so it cannot be shown again."""
     from nearsight.edge.gateway.tokens import add_token
 
+    if page is not None and not page.startswith(("http://", "https://")):
+        raise InvalidArgument(
+            f"--page {page!r} is not the address of a page", advice="for example https://192.168.1.20:8443"
+        )
     secret = add_token(_file(tokens, config), name, catalogue or (), rate_per_s)
     print_line(secret)
     print_line(f"{name} may use {', '.join(catalogue or ()) or 'all catalogues'}", err=True)

@@ -1,18 +1,28 @@
-"""Limits that uvicorn lacks: for clients that send slowly or too much, or do not read responses."""
+"""Limits that uvicorn lacks: of connections, and for clients that send slowly or too much, or do not read."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import httptools
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
+from websockets.typing import StatusLike
 
-from nearsight.common.errors import InvalidArgument, Overloaded
+from nearsight.common.errors import InternalError, InvalidArgument, Overloaded
+from nearsight.common.rpc.sockets import connections_allowed
 from nearsight.edge.gateway.errors import error_response
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import LimitSettings
@@ -24,6 +34,9 @@ _MAX_OVERHEAD_BYTES = 64 * 1024
 Counted after the chunk in which the request starts."""
 _CLOSING_S = 5.0
 """Time for a client to read pending data before its connection is closed."""
+_ROOM = 32
+"""Divisor of the limit of connections; the quotient is the number of connections that are closed together,
+because finding them takes time."""
 
 
 class TlsConnection(ssl.SSLObject):
@@ -178,13 +191,43 @@ class HttpConnection(HttpToolsProtocol):
         return self.in_request and not self.flow.write_paused
 
 
+class _Handshake(ServerProtocol):
+    """A handshake whose rejection has the format of all errors."""
+
+    def reject(self, status: StatusLike, text: str) -> Response:
+        """Create the response for a failed handshake."""
+        response = super().reject(status, text)
+        kind = InternalError if response.status_code >= 500 else InvalidArgument
+        reason = text.partition("\n")[0].rstrip(".")
+        error = error_response(kind(reason, advice="see docs/gateway.md"))
+        response.body = bytes(error.body)
+        for name, value in error.headers.items():
+            del response.headers[name]
+            response.headers[name] = value
+        return response
+
+
+class StreamConnection(WebSocketsSansIOProtocol):
+    """A WebSocket whose rejected handshake is not an error in the log."""
+
+    def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self.conn = _Handshake(max_size=config.ws_max_size, logger=self.logger)
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the application; a complete rejection completes the handshake."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
+
+
 class Connections:
-    """Ends connections that are slow, or exceed the limit. For the event loop.
+    """Limits the number of connections, and ends slow ones. For the event loop.
 
     Parameters
     ----------
     state : ServerState
-        State of uvicorn, which adds and removes connections.
+        State of uvicorn, which adds a connection after its TLS handshake, and removes it.
     limits : LimitSettings
         Limits of number and times.
     metrics : GatewayMetrics
@@ -194,14 +237,48 @@ class Connections:
     def __init__(self, state: ServerState, limits: LimitSettings, metrics: GatewayMetrics) -> None:
         self._state = state
         self._limits = limits
+        self._most = connections_allowed(limits.connections_max, "limits.connections_max")
         self._metrics = metrics
+        self._accepted: dict[int, tuple[socket.socket, float]] = {}
+        """Descriptor → socket, and time of its acceptance. Closed sockets are removed later."""
+        self._ending = False
+        """Whether connections were ended in this step of the loop."""
         self._closing: dict[Any, float] = {}
 
     def __len__(self) -> int:
-        return len(self._state.connections)
+        return sum(_is_open(*one) for one in list(self._accepted.items()))
+
+    def accept(self, accept: Callable[[], tuple[socket.socket, Any]]) -> tuple[socket.socket, Any]:
+        """Accept a connection. If there are too many, the longest idle ones are ended.
+
+        Raises
+        ------
+        BlockingIOError
+            If no client waits; if all connections are open streams, so that the new one is closed; or if
+            connections were just ended: the loop accepts again in its next step, when their descriptors are
+            free.
+        """
+        if self._ending:
+            self._ending = False
+            raise BlockingIOError
+        connection, address = accept()
+        if len(self._accepted) >= self._most:
+            self._forget_closed()
+        if len(self._accepted) >= self._most:
+            self._ending = self._end_idlest()
+            if not self._ending:
+                self._metrics.dropped("too many")
+                connection.close()
+                raise BlockingIOError
+        self._accepted[connection.fileno()] = connection, asyncio.get_running_loop().time()
+        return connection, address
 
     def sweep(self, now_s: float) -> None:
-        """End connections that exceed a limit at this time of the loop."""
+        """End connections that exceed a limit of time at this time of the loop."""
+        self._forget_closed()
+        for descriptor, since_s in self._in_handshake().items():
+            if now_s > since_s + self._limits.body_timeout_s:
+                self._end_handshake(descriptor, "slow")
         closing: dict[Any, float] = {}
         for connection in list(self._state.connections):
             if connection.transport.is_closing():
@@ -211,14 +288,11 @@ class Connections:
             elif isinstance(connection, HttpConnection) and self._is_slow(connection, now_s):
                 self._end(connection, "slow")
         self._closing = closing
-        if len(self) > self._limits.connections_max:
-            waiting = [one for one in self._state.connections if isinstance(one, HttpConnection)]
-            waiting.sort(key=lambda one: (one.in_request, one.since_s))
-            for one in waiting[: len(self) - self._limits.connections_max]:
-                self._end(one, "too many")
 
     def end_idle(self) -> None:
         """End all connections when the server stops, except those whose client reads a response."""
+        for descriptor in self._in_handshake():
+            self._end_handshake(descriptor, "unread")
         for connection in list(self._state.connections):
             if not (isinstance(connection, HttpConnection) and connection.responding):
                 self._end(connection, "unread")
@@ -229,6 +303,57 @@ class Connections:
             return spent_s > 2 * limits.body_timeout_s + limits.timeout_s
         return not connection.idle and spent_s > limits.body_timeout_s
 
+    def _end_idlest(self) -> bool:
+        """End the longest idle connections, otherwise the oldest request; whether there was one."""
+        found = [
+            (one.in_request, one.since_s, partial(self._end, one))
+            for one in self._state.connections
+            if isinstance(one, HttpConnection) and _descriptor(one) in self._accepted
+        ]
+        found += [  # streams that the gateway has closed, but not their clients
+            (False, 0.0, partial(self._end, one))
+            for one in self._state.connections
+            if isinstance(one, StreamConnection) and one.close_sent and _descriptor(one) in self._accepted
+        ]
+        found += [
+            (False, since_s, partial(self._end_handshake, descriptor))
+            for descriptor, since_s in self._in_handshake().items()
+        ]
+        found.sort(key=itemgetter(0, 1))
+        idle = [one for one in found if not one[0]]
+        for _, _, end in idle[: max(1, self._most // _ROOM)] or found[:1]:
+            end("too many")
+        return bool(found)
+
+    def _in_handshake(self) -> dict[int, float]:
+        """Descriptors without a complete TLS handshake, unknown to uvicorn → time of acceptance."""
+        served = {_descriptor(one) for one in self._state.connections}
+        return {
+            descriptor: since_s
+            for descriptor, (_, since_s) in self._accepted.items()
+            if descriptor not in served
+        }
+
+    def _end_handshake(self, descriptor: int, reason: str) -> None:
+        self._metrics.dropped(reason)
+        connection, _ = self._accepted.pop(descriptor)
+        with suppress(OSError):  # the client has closed it meanwhile
+            connection.shutdown(socket.SHUT_RDWR)  # its transport then ends it
+
     def _end(self, connection: Any, reason: str) -> None:
         self._metrics.dropped(reason)
+        self._accepted.pop(_descriptor(connection), None)
         connection.transport.abort()
+
+    def _forget_closed(self) -> None:
+        self._accepted = dict(one for one in self._accepted.items() if _is_open(*one))
+
+
+def _descriptor(connection: Any) -> int:
+    """Descriptor of a connection of uvicorn; -1 if it is closed."""
+    accepted = connection.transport.get_extra_info("socket")
+    return -1 if accepted is None else int(accepted.fileno())
+
+
+def _is_open(descriptor: int, accepted: tuple[socket.socket, float]) -> bool:
+    return accepted[0].fileno() == descriptor

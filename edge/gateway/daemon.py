@@ -14,7 +14,7 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.sockets import is_local
 from nearsight.edge.gateway.access import Access
 from nearsight.edge.gateway.api import build_app
-from nearsight.edge.gateway.certificates import address_here, self_signed
+from nearsight.edge.gateway.certificates import address_here, self_signed, warn_if_not_valid
 from nearsight.edge.gateway.edge_client import EdgeClient
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.server import GatewayServer
@@ -134,4 +134,7 @@ def _tls_files(settings: TlsSettings, host: str) -> tuple[Path, Path] | None:
         return self_signed(settings.folder, host)
     if (settings.cert is None) != (settings.key is None):
         raise ConfigurationError("tls.cert and tls.key go together", advice="give both, or neither")
-    return (settings.cert, settings.key) if settings.cert is not None and settings.key is not None else None
+    if settings.cert is None or settings.key is None:
+        return None
+    warn_if_not_valid(settings.cert)
+    return settings.cert, settings.key

@@ -18,7 +18,7 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import parse_listen
 from nearsight.common.rpc.sockets import cannot_listen
-from nearsight.edge.gateway.connections import Connections, HttpConnection, TlsConnection
+from nearsight.edge.gateway.connections import Connections, HttpConnection, StreamConnection, TlsConnection
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import GatewaySettings
 from nearsight.edge.gateway.streams import Streams
@@ -26,20 +26,46 @@ from nearsight.edge.gateway.streams import Streams
 _SWEEP_S = 0.5
 _BACKLOG = 1024
 _KEEP_ALIVE_S = 30
-_LIBRARIES = ("uvicorn", "python_multipart")
+_LIBRARIES = ("asyncio", "uvicorn", "python_multipart")
 """Libraries whose warnings go to the daemon's log."""
+_EVERY_S, _REMEMBERED_WARNINGS = 10.0, 256
+"""Interval in which the same warning is logged once, and number of different ones that are known."""
 _TICK_S, _ENDING_S = 0.1, 0.5
 """Interval in which uvicorn checks for a stop and for ended connections, and time for both."""
 
 
 class _DaemonLogHandler(logging.Handler):
-    """Handler that writes warnings of libraries to the daemon's log."""
+    """Handler that writes warnings of libraries to the daemon's log, so that clients cannot fill it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[str, tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        get_logger("gateway.http").log(
-            record.levelno, record.getMessage().strip().lower(), exc_info=record.exc_info
-        )
+        """Write one line, unless the same was logged recently; the next line counts the omitted ones."""
+        text = record.getMessage().strip().lower()
+        warning = f"{text} {record.exc_info[1]!r}" if record.exc_info else text
+        now_s = time.monotonic()
+        next_s, omitted = self._logged.pop(warning, (now_s, 0))
+        again = now_s < next_s
+        self._logged[warning] = (next_s, omitted + 1) if again else (now_s + _EVERY_S, 0)
+        if len(self._logged) > _REMEMBERED_WARNINGS:
+            del self._logged[next(iter(self._logged))]
+        if not again:
+            before = {"times_before": omitted} if omitted else {}
+            get_logger("gateway.http").log(record.levelno, text, exc_info=record.exc_info, **before)
+
+
+class _Listening(socket.socket):
+    """A listening socket that limits the connections."""
+
+    def __init__(self, descriptor: int, connections: Connections) -> None:
+        super().__init__(fileno=descriptor)
+        self._connections = connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, as described in `Connections.accept`."""
+        return self._connections.accept(super().accept)
 
 
 class GatewayServer:
@@ -84,7 +110,7 @@ class GatewayServer:
             uvicorn.Config(
                 app,
                 http=HttpConnection,
-                ws="websockets-sansio",
+                ws=StreamConnection,
                 ws_max_size=limits.max_frame_bytes,
                 ws_ping_interval=limits.ping_s,
                 ws_ping_timeout=limits.ping_s,
@@ -131,7 +157,7 @@ class GatewayServer:
         for library in _LIBRARIES:
             logger = logging.getLogger(library)
             logger.handlers, logger.propagate, logger.level = [_DaemonLogHandler()], False, logging.WARNING
-        self._listening = _listen(self._settings.listen)
+        self._listening = _Listening(_listen(self._settings.listen).detach(), self.connections)
         started = threading.Event()
         serve = self._serve(self._listening, started)
         self._thread = threading.Thread(target=asyncio.run, args=(serve,), name="gateway", daemon=True)
@@ -187,6 +213,7 @@ def _listen(address: str) -> socket.socket:
         # Accepted connections inherit this option. asyncio sets it for sockets that it creates, but not for
         # connections of this one. Without it, the body of a response would follow its headers after 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        raise cannot_listen(address, error, "127.0.0.1:8080") from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name can be spelled like this
+        raised = error if isinstance(error, OSError) else OSError(str(error))
+        raise cannot_listen(address, raised, "127.0.0.1:8080") from error
     return listening

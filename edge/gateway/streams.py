@@ -109,9 +109,12 @@ class Stream:
         self._send(ready)
         sending = asyncio.create_task(self._send_all())
         try:
-            while (message := await self._websocket.receive())["type"] == "websocket.receive":
+            while not sending.done():
+                message = await self._websocket.receive()
+                if message["type"] != "websocket.receive":
+                    break
                 self._take(message.get("bytes"))
-                while len(self._unsent) > limits.credits + _MAX_UNSENT:
+                while len(self._unsent) > limits.credits + _MAX_UNSENT and not sending.done():
                     self._room.clear()
                     await self._room.wait()
         except asyncio.CancelledError:
@@ -136,14 +139,16 @@ class Stream:
 
     def _take(self, frame: bytes | None) -> None:
         """Pass a frame on to be recognised, or reject it."""
-        services, number = self._services, None
+        services = self._services
+        number = int.from_bytes(frame[:_NUMBER_BYTES]) if frame and len(frame) > _NUMBER_BYTES else None
+        if number is not None:
+            self.last_frame_s = services.clock.monotonic()
         try:
-            if frame is None or len(frame) <= _NUMBER_BYTES:
+            services.access.charge(self.visitor)
+            if frame is None or number is None:
                 raise InvalidArgument(
                     "a frame is binary: its number in four bytes, then an image", advice="see docs/gateway.md"
                 )
-            number = int.from_bytes(frame[:_NUMBER_BYTES])
-            self.last_frame_s = services.clock.monotonic()
             if self.leaving:
                 raise Unavailable("the gateway is stopping", advice="connect again in a moment")
             if self.unanswered >= services.limits.credits:
@@ -151,7 +156,6 @@ class Stream:
                     f"{self.unanswered} frames are unanswered",
                     advice="wait for an answer before the next frame",
                 )
-            services.access.charge(self.visitor)
             services.access.hold(len(frame))
         except NearsightError as error:
             self._fail(number, error)
@@ -197,7 +201,7 @@ class Stream:
         self._wake.set()
 
     async def _send_all(self) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # closed by the client meanwhile
+        try:
             while self._close is None or self._unsent:
                 await self._wake.wait()
                 self._wake.clear()
@@ -205,6 +209,10 @@ class Stream:
                     await self._websocket.send_text(self._unsent.popleft())
                     self._room.set()
             await self._websocket.close(*self._close)
+        except (WebSocketDisconnect, RuntimeError):
+            pass  # closed by the client meanwhile
+        finally:
+            self._room.set()
 
 
 class Streams:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,13 +82,18 @@ def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s:
     Raises
     ------
     ConfigurationError
-        If the name is in use or invalid, a catalogue's name is invalid, or the file cannot be written.
+        If the name is in use or invalid, a catalogue's name or the rate is invalid, or the file cannot be
+        written.
     """
     for text, what in ((name, "a token"), *((catalogue, "a catalogue") for catalogue in catalogues)):
         if not KEY_NAME.fullmatch(text):
             raise ConfigurationError(
                 f"{text!r} cannot name {what}", advice="use letters, digits, dots, dashes and underscores"
             )
+    if rate_per_s is not None and not 0 < rate_per_s < math.inf:
+        raise ConfigurationError(
+            f"a rate of {rate_per_s:g} photos per second is not possible", advice="for example 1000"
+        )
     secret = secrets.token_urlsafe(24)
     with _changing(path) as tokens:
         if any(token.name == name for token in tokens):
@@ -108,12 +114,12 @@ def revoke_token(path: Path, name: str) -> None:
         If no token has this name.
     """
     with _changing(path) as tokens:
-        found = [token for token in tokens if token.name == name]
-        if not found:
+        kept = [token for token in tokens if token.name != name]
+        if len(kept) == len(tokens):
             raise ConfigurationError(
                 f"there is no token called {name!r} in {path}", advice="see `nearsight gateway tokens list`"
             )
-        tokens.remove(found[0])
+        tokens[:] = kept
 
 
 @contextmanager

@@ -196,3 +196,10 @@ def upgrade() -> bytes:
     fields = ("Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
     key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
     return "\r\n".join((f"GET {STREAM} HTTP/1.1", *fields, key, "", "")).encode()
+
+
+def opens(browser: Browser) -> bool:
+    """Whether a stream begins."""
+    with browser.stream() as stream, suppress(ConnectionClosed):
+        return bool(stream.read()["type"] == "ready")
+    return False

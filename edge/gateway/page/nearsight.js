@@ -61,7 +61,10 @@ export class Recognizer {
      * @param {number} [options.timeoutMs]  of a request, and of a connection
      */
     constructor(url, { catalogue = "", token = "", timeoutMs = 10_000 } = {}) {
+        if (typeof url !== "string" && !(url instanceof URL)) throw new TypeError("the address of the gateway is a string or a URL");
+        if (typeof catalogue !== "string" || typeof token !== "string") throw new TypeError("catalogue and token are strings");
         this.#base = new URL(url, document.baseURI);
+        if (!/^https?:$/.test(this.#base.protocol)) throw new TypeError(`a gateway is at http: or https:; got ${this.#base}`);
         if (!this.#base.pathname.endsWith("/")) this.#base.pathname += "/";
         this.#catalogue = catalogue;
         this.#token = token;
@@ -112,8 +115,10 @@ export class Recognizer {
      * @returns {{close: () => void}}  `close` ends the stream; no callback runs afterwards
      */
     stream(video, callback, { framesPerSecond = 5, unchangedEveryMs = 2000 } = {}) {
+        if (video?.localName !== "video") throw new TypeError("a stream needs a video element");
         if (typeof callback !== "function") throw new TypeError("a stream needs a callback");
         if (!(framesPerSecond > 0 && framesPerSecond <= 60)) throw new RangeError("framesPerSecond is above 0, and at most 60");
+        if (!(unchangedEveryMs >= 0)) throw new RangeError(`unchangedEveryMs is at least 0; got ${unchangedEveryMs}`);
         const connect = async () => {
             const path = await withinTime(this.#timeoutMs, undefined, (limit) => this.#pathOf("stream", limit));
             const url = new URL(path, this.#base);

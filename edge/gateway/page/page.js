@@ -92,12 +92,17 @@ async function startCamera() {
     video.srcObject = media;
     video.hidden = false;
     panel.showState("connecting");
-    await offerCatalogues();
-    if (!signal.aborted) stream = recognizer().stream(video, eventHandler());
+    await openStream(signal);
 }
 
-/** Create the callback for the events of a stream. */
-function eventHandler() {
+/** @param {AbortSignal} signal */
+async function openStream(signal) {
+    await offerCatalogues();
+    if (!signal.aborted) stream = recognizer().stream(video, eventHandler(signal));
+}
+
+/** Create the callback for the events of a stream.  @param {AbortSignal} signal */
+function eventHandler(signal) {
     let before = "";
     let inARow = 0;
     return (/** @type {import("./nearsight.js").StreamEvent} */ { state, answer, error }) => {
@@ -105,7 +110,11 @@ function eventHandler() {
         before = state;
         if (answer?.corners) outline.show(answer.corners, video.videoWidth, video.videoHeight, true);
         else outline.hide();
-        if (answer?.known) panel.show(answer);
+        if (state === "reconnecting" && error?.code === "INVALID_ARGUMENT" && !catalogue) {
+            // There are several catalogues, which could not be listed before.
+            stream?.close();
+            openStream(signal);
+        } else if (answer?.known) panel.show(answer);
         else if (state === "ended") end("unplugged");
         else if (state === "refused") end("refused");
         else if (inARow < (PATIENCE[state] ?? 1)) return;

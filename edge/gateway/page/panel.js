@@ -88,7 +88,8 @@ export class Panel {
 
     /** @param {string} headline  @param {string} sentence  @param {boolean} ordinary */
     #state(headline, sentence, ordinary) {
-        if (this.#shown === null && part("headline").textContent === headline) return;
+        const same = part("headline").textContent === headline && part("sentence").textContent === sentence;
+        if (this.#shown === null && same) return;
         this.#write(headline, sentence);
         if (ordinary && this.#announced.has(headline)) return;
         this.#announced.add(headline);

@@ -3,8 +3,10 @@ import { NearsightError } from "./errors.js";
 
 /** Longest side of the pictures that are sent, in pixels; a larger size does not improve recognition. */
 const LONGEST_SIDE_PX = 640;
-/** Files up to this size are sent unchanged, if the picture is small enough. */
+/** Files up to this size are sent unchanged, if the picture is small enough, and the gateway reads the format. */
 const SMALL_BYTES = 256 * 1024;
+/** First bytes of JPEG, PNG and WebP files. */
+const READABLE = /^(\xff\xd8\xff|\x89PNG|RIFF....WEBP)/s;
 const JPEG_QUALITY = 0.85;
 /**
  * Frames count as equal if their thumbnails differ less than this, in grey levels of 255. In the clips of the generated
@@ -51,11 +53,17 @@ export async function scaledDown(photo) {
     }
     const { width, height } = bitmap;
     try {
-        if (photo.size <= SMALL_BYTES && Math.max(width, height) <= LONGEST_SIDE_PX) return { image: photo, zoom: [1, 1] };
+        const small = photo.size <= SMALL_BYTES && Math.max(width, height) <= LONGEST_SIDE_PX;
+        if (small && (await isReadable(photo))) return { image: photo, zoom: [1, 1] };
         return await encoded(bitmap, width, height, document.createElement("canvas"));
     } finally {
         bitmap.close();
     }
+}
+
+/** @param {Blob} photo */
+async function isReadable(photo) {
+    return READABLE.test(String.fromCharCode(...new Uint8Array(await photo.slice(0, 12).arrayBuffer())));
 }
 
 /**

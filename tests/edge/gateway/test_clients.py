@@ -82,6 +82,7 @@ def test_a_websocket_that_is_refused_gets_the_reason(
 ) -> None:
     headers = {} if origin is None else {"origin": origin}
     with (
+        capture_logs() as logs,
         pytest.raises(InvalidStatus) as refused,
         connect(f"ws://{browser.host}{path}", additional_headers=headers),
     ):
@@ -89,6 +90,30 @@ def test_a_websocket_that_is_refused_gets_the_reason(
     response = refused.value.response
     assert response.status_code == status
     assert json.loads(response.body or b"")["error"]["code"] == code
+    assert logs == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        (b"Sec-WebSocket-Key: ", b"X: ", 400),
+        (b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Version: 12", 400),
+        (b"Host: x", b"Host: x\r\nSec-WebSocket-Protocol: ,,\xff a", 400),
+        (b"GET ", b"POST ", 405),
+    ],
+)
+def test_a_failed_handshake_is_answered_in_the_same_format(
+    browser: Browser, before: bytes, after: bytes, status: int
+) -> None:
+    with capture_logs() as logs, raw(browser) as socket:
+        socket.sendall(upgrade().replace(before, after))
+        beginning, _, body = all_of(socket).partition(b"\r\n\r\n")
+    assert beginning.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"application/json" in beginning and b"text/plain" not in beginning
+    error = json.loads(body)["error"]
+    assert error["code"] == "INVALID_ARGUMENT"
+    assert error["message"].startswith("Failed to open a WebSocket connection: ")
+    assert logs == []
 
 
 @pytest.mark.parametrize(

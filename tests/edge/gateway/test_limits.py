@@ -1,18 +1,24 @@
 """Limits of a gateway: size, rate, memory, time and connections. Over real sockets."""
 
+import asyncio
 import gzip
 import json
+import re
+import resource
 import socket
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from nearsight.common.errors import InvalidImage, Overloaded, Unauthenticated
+from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gateway import (
     RECOGNIZE,
@@ -21,6 +27,7 @@ from support.gateway import (
     ScriptedEdge,
     all_of,
     head,
+    opens,
     raw,
     running_gateway,
     upgrade,
@@ -200,6 +207,16 @@ def test_a_rate_limited_client_receives_a_retry_time(edge: ScriptedEdge) -> None
         assert 900 < refused["retry_after_s"] <= 1000
 
 
+def test_invalid_frames_count_for_the_rate(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"rate_per_s": 0.001}) as browser, browser.stream() as stream:
+        stream.read()
+        stream.connection.send("text")
+        assert stream.read()["error"]["code"] == "INVALID_ARGUMENT"
+        stream.send(7, IMAGE)
+        refused = stream.read()
+        assert (refused["frame"], refused["error"]["code"]) == (7, "OVERLOADED")
+
+
 def test_memory_for_images_of_all_requests_is_bounded(edge: ScriptedEdge) -> None:
     edge.recognition.answer = never()
     with running_gateway(edge.endpoint, limits={"memory_bytes": 2**20}) as browser, raw(browser) as first:
@@ -284,13 +301,6 @@ def test_a_stream_with_a_too_long_head_is_refused(browser: Browser, lines: bytes
         assert all_of(connection).startswith(b"HTTP/1.1 400 ")
 
 
-def opens(browser: Browser) -> bool:
-    """Whether a stream begins."""
-    with browser.stream() as stream, suppress(ConnectionClosed):
-        return bool(stream.read()["type"] == "ready")
-    return False
-
-
 def test_a_stream_without_frames_is_closed_after_the_idle_time(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"idle_s": 0.1}) as browser, browser.stream() as stream:
         assert stream.close_code() == 1000
@@ -310,6 +320,61 @@ def test_idle_connections_are_closed_for_new_ones(edge: ScriptedEdge) -> None:
         waiting = [stack.enter_context(raw(browser)) for _ in range(9)]
         assert all_of(waiting[0]) == b""
         assert browser.recognize(IMAGE).status == 200
+
+
+def test_descriptors_remain_for_other_purposes(edge: ScriptedEdge, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr(resource, "getrlimit", lambda _: (12, 12))
+            browser = stack.enter_context(running_gateway(edge.endpoint))
+        waiting = [stack.enter_context(raw(browser)) for _ in range(10)]
+        assert all_of(waiting[0]) == b""
+        assert browser.recognize(IMAGE).status == 200
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TlsSettings:
+    monkeypatch.setattr(asyncio.constants, "SSL_HANDSHAKE_TIMEOUT", 600.0)
+    return TlsSettings(self_signed=True, folder=tmp_path)
+
+
+def test_silent_tls_clients_are_disconnected(tls: TlsSettings, edge: ScriptedEdge) -> None:
+    limits = {"body_timeout_s": 0.2}
+    with running_gateway(edge.endpoint, tls=tls, limits=limits) as browser, raw(browser) as connection:
+        assert all_of(connection) == b""
+
+
+def test_silent_tls_clients_make_room_for_others(tls: TlsSettings, edge: ScriptedEdge) -> None:
+    limits = {"connections_max": 8}
+    with running_gateway(edge.endpoint, tls=tls, limits=limits) as browser, ExitStack() as stack:
+        waiting = [stack.enter_context(raw(browser)) for _ in range(20)]
+        assert [all_of(connection) for connection in waiting[:12]] == [b""] * 12
+        trust = ssl.create_default_context(cafile=str(tls.folder / "cert.pem"))
+        with trust.wrap_socket(stack.enter_context(raw(browser)), server_hostname="127.0.0.1") as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_streams_that_are_not_closed_after_a_refusal_make_room(tmp_path: Path, edge: ScriptedEdge) -> None:
+    limits = {"connections_max": 8}
+    tokens = tmp_path / "tokens.json"
+    with running_gateway(edge.endpoint, tokens=tokens, limits=limits) as browser, ExitStack() as stack:
+        for _ in range(8):
+            refused = stack.enter_context(raw(browser))
+            refused.sendall(upgrade())
+            received = b""
+            while b"a token is needed" not in received:
+                received += refused.recv(65536)
+        assert browser.get("/healthz").status == 200
+
+
+def test_streams_are_kept_if_there_are_too_many_connections(edge: ScriptedEdge) -> None:
+    limits = {"connections_max": 8}
+    with running_gateway(edge.endpoint, limits=limits) as browser, ExitStack() as stack:
+        streams = [stack.enter_context(browser.stream()) for _ in range(8)]
+        with raw(browser) as connection:
+            assert all_of(connection) == b""
+        assert [stream.read()["type"] for stream in streams] == ["ready"] * 8
 
 
 @pytest.fixture(scope="module")
@@ -340,13 +405,39 @@ def test_only_listed_sites_may_send_requests(
     assert len(edge.recognition.requests) == (status == 200)
 
 
-@pytest.mark.parametrize("listed", [MUSEUM, f"{MUSEUM}/"])
+@pytest.mark.parametrize("listed", [MUSEUM, f"{MUSEUM}/", "HTTPS://Museum.Example", f"{MUSEUM}:443/"])
 def test_preflight_requests_of_listed_sites_are_allowed(edge: ScriptedEdge, listed: str) -> None:
     asks = {"origin": MUSEUM, "access_control_request_method": "POST"}
     with running_gateway(edge.endpoint, cors_origins=(listed,)) as browser:
         reply = browser.request("OPTIONS", RECOGNIZE, **asks)
         assert browser.recognize(IMAGE, origin=MUSEUM).headers["access-control-allow-origin"] == MUSEUM
     assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, MUSEUM)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "example"),
+    [
+        ("cors_origins", "museum.example", "https://museum.example"),
+        ("cors_origins", "localhost:3000", "https://localhost:3000"),
+        ("cors_origins", "http://10.0.0.7/page", "http://10.0.0.7"),
+        ("cors_origins", "https://*.museum.example", "https://museum.example"),
+        ("cors_origins", "", "https://museum.example"),
+        ("trusted_proxies", "localhost", "127.0.0.1"),
+        ("trusted_proxies", "10.0.0.1/8", "10.0.0.0/8"),
+        ("trusted_proxies", "10.0.0.0/33", "127.0.0.1"),
+    ],
+)
+def test_origins_and_proxies_that_match_nothing_are_refused(setting: str, value: str, example: str) -> None:
+    with pytest.raises(ValueError, match=f"{re.escape(value)}' is not an? .* such as {re.escape(example)}"):
+        GatewaySettings.model_validate({setting: [value]})
+
+
+def test_origins_and_proxies_may_have_all_forms_of_the_protocols() -> None:
+    origins = ("*", "null", "https://a.example:8443", "http://[::1]:8080", "capacitor://localhost")
+    proxies = ("10.0.0.0/8", "::1", "192.0.2.7")
+    settings = GatewaySettings(cors_origins=origins, trusted_proxies=proxies)
+    assert (settings.cors_origins, settings.trusted_proxies) == (origins, proxies)
+    assert GatewaySettings(trusted_proxies=("*",)).trusted_proxies == ("*",)
 
 
 def test_pages_of_the_gateway_may_send_requests(browser: Browser) -> None:

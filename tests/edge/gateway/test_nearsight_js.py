@@ -12,6 +12,8 @@ from playwright.sync_api import Page  # noqa: E402
 
 from support.browsers import ORIGIN, ScriptedGateway, answer, failure, until  # noqa: E402
 
+GIF = "R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs="
+
 
 def sent_image(gateway: ScriptedGateway) -> np.ndarray:
     data = gateway.requests[-1].request.post_data_buffer
@@ -33,6 +35,16 @@ def test_a_small_photo_travels_as_it_is(page: Page, gateway: ScriptedGateway) ->
     found = page.evaluate("photo(320, 240).then((one) => recognizer().recognize(one))")
     assert (gateway.requests[0].request.post_data_buffer or b"")[:4] == b"\x89PNG"
     assert found == answer()
+
+
+def test_a_small_photo_of_a_format_that_only_browsers_read_is_encoded_again(
+    page: Page, gateway: ScriptedGateway
+) -> None:
+    gateway.replies = [(200, answer())]
+    page.evaluate(
+        f"recognizer().recognize(new Blob([Uint8Array.from(atob('{GIF}'), (c) => c.charCodeAt(0))]))"
+    )
+    assert sent_image(gateway).shape == (1, 1, 3)
 
 
 def test_a_small_photo_of_many_bytes_is_encoded_again_without_metadata(
@@ -107,7 +119,19 @@ def test_a_signal_aborts_a_question_before_and_while_it_is_asked(
         ("recognizer().recognize(new Blob([]), {timeoutMs: -1})", "RangeError"),
         ("(async () => recognizer({timeoutMs: Infinity}))()", "RangeError"),
         ("(async () => recognizer().stream(document.createElement('video')))()", "TypeError"),
-        ("(async () => recognizer().stream({}, () => {}, {framesPerSecond: 0}))()", "RangeError"),
+        ("(async () => recognizer().stream(null, () => {}))()", "TypeError"),
+        ("(async () => recognizer().stream(document.createElement('img'), () => {}))()", "TypeError"),
+        *(
+            (
+                f"(async () => recognizer().stream(document.createElement('video'), () => {{}}, {option}))()",
+                "RangeError",
+            )
+            for option in ("{framesPerSecond: 0}", "{unchangedEveryMs: NaN}", "{unchangedEveryMs: -1}")
+        ),
+        ("(async () => new Recognizer())()", "TypeError"),
+        ("(async () => new Recognizer('ftp://x/'))()", "TypeError"),
+        ("(async () => recognizer({catalogue: 5}))()", "TypeError"),
+        ("(async () => recognizer({token: null}))()", "TypeError"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(

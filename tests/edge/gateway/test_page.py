@@ -228,6 +228,31 @@ def test_of_several_catalogues_the_visitor_chooses_one(chromium_of_module: Brows
     until(visit.page, lambda: "/catalogues/west/" in visit.gateway.connections[-1].route.url, "the other one")
 
 
+def test_the_visitor_chooses_once_an_edge_that_was_away_lists_its_catalogues(visit: Visit) -> None:
+    away = (503, failure("UNAVAILABLE"))
+    visit.gateway.replies = [away] * 1000
+    visit.page.reload()
+    visit.start(answer())
+    visit.reads("The museum's server is unavailable")
+    visit.gateway.replies = [(200, {"catalogues": [{"name": "east"}, {"name": "west"}]})] * 1000
+    visit.reads("Night")
+    assert "/catalogues/east/" in visit.gateway.connections[-1].route.url
+    expect(visit.page.get_by_label("Collection")).to_be_visible()
+
+
+def test_another_reason_replaces_the_former(visit: Visit) -> None:
+    for message in ("first reason", "second reason"):
+        visit.page.evaluate(
+            """async (message) => {
+                const { Panel } = await import("/panel.js");
+                new Panel().showError({code: "INTERNAL", message, advice: "try again"}, "");
+            }""",
+            message,
+        )
+        visit.reads("No answer", f"{message.capitalize()}; try again.")
+        visit.hears(f"No answer. {message.capitalize()}; try again.")
+
+
 @pytest.mark.parametrize(("motion", "glides"), [("reduce", False), ("no-preference", True)])
 def test_outlines_are_animated_unless_reduced_motion_is_preferred(
     chromium_of_module: Browser, stack: ExitStack, motion: str, glides: bool

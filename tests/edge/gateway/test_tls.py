@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -14,16 +15,19 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 import pytest
+from cryptography import x509
+from structlog.testing import capture_logs
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.edge.gateway import certificates
 from nearsight.edge.gateway.certificates import self_signed
 from nearsight.edge.gateway.cli import qr_lines
 from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.tokens import add_token
 from nearsight.protos.recognition_pb2 import RecognizeResponse
-from support.gateway import ScriptedEdge, head
+from support.gateway import ScriptedEdge, head, running_gateway
 from support.recognition_server import response
 from support.waiting import LONG_S
 
@@ -101,6 +105,55 @@ def test_a_certificate_is_kept_while_it_fits(tmp_path: Path) -> None:
     files.cert.write_text("damaged")
     self_signed(tmp_path / "tls", "127.0.0.1")
     assert files.cert.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
+
+
+@contextmanager
+def clock_of_certificates(days: float) -> Iterator[None]:
+    """The clock of the machine differs by some days while a certificate is made."""
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=days)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(certificates, "datetime", Shifted)
+        yield
+
+
+@pytest.mark.parametrize("key", [b"", b"of another certificate"])
+def test_a_certificate_without_its_key_is_replaced(tmp_path: Path, key: bytes) -> None:
+    files = self_signed(tmp_path / "tls", "127.0.0.1")
+    files.key.write_bytes(self_signed(tmp_path / "other", "127.0.0.1").key.read_bytes() if key else b"")
+    files = self_signed(tmp_path / "tls", "127.0.0.1")
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.cert, files.key)
+
+
+@pytest.mark.parametrize("days", [400, 3650, -380])
+def test_a_certificate_that_is_not_valid_today_is_replaced(tmp_path: Path, days: float) -> None:
+    with clock_of_certificates(days):
+        before = self_signed(tmp_path, "127.0.0.1").cert.read_bytes()
+    assert self_signed(tmp_path, "127.0.0.1").cert.read_bytes() != before
+
+
+def test_names_beyond_ascii_are_in_the_certificate_as_browsers_spell_them(tmp_path: Path) -> None:
+    self_signed(tmp_path, "müseum")
+    text = x509.load_pem_x509_certificate((tmp_path / "cert.pem").read_bytes())
+    names = text.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "xn--mseum-kva" in names.get_values_for_type(x509.DNSName)
+    with pytest.raises(ConfigurationError, match="not the name of a host"):
+        self_signed(tmp_path, "ü..x")
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(0, 0), (-500, 1), (500, 1)])
+def test_an_own_certificate_that_is_not_valid_today_is_a_warning(
+    tmp_path: Path, days: float, warnings: int
+) -> None:
+    with clock_of_certificates(days):
+        cert, key = self_signed(tmp_path, "127.0.0.1")
+    with capture_logs() as logs, running_gateway("tcp://127.0.0.1:1", tls=TlsSettings(cert=cert, key=key)):
+        pass
+    assert sum("not valid today" in line["event"] for line in logs) == warnings
 
 
 def test_a_self_signed_gateway_serves_clients_that_trust_its_certificate(

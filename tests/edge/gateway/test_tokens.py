@@ -62,6 +62,22 @@ def test_a_name_is_given_once_and_revoked_once(file: Path) -> None:
         revoke_token(file, "visitors")
 
 
+def test_all_tokens_of_a_name_are_revoked(file: Path) -> None:
+    tokens = [{"name": name, "sha256": str(number)} for number, name in enumerate(("a", "b", "a"))]
+    file.write_text(json.dumps(tokens))
+    revoke_token(file, "a")
+    assert [token.name for token in read_tokens(file)] == ["b"]
+
+
+@pytest.mark.parametrize("rate_per_s", [0.0, float("inf"), float("nan")])
+def test_an_impossible_rate_is_refused(file: Path, rate_per_s: float) -> None:
+    with pytest.raises(ConfigurationError, match="rate of"):
+        add_token(file, "visitors", rate_per_s=rate_per_s)
+    with pytest.raises(ConfigurationError, match="rate_per_s"):
+        LimitSettings(rate_per_s=rate_per_s)
+    assert read_tokens(file) == ()
+
+
 @pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00"])
 def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, content: str) -> None:
     add_token(file, "visitors")
@@ -111,6 +127,9 @@ def test_the_command_adds_lists_and_revokes(
     assert main([*command, "add", "visitors", "--catalogue", CATALOGUE, "--page", "https://a:1/"]) == 0
     secret, link = capsys.readouterr().out.splitlines()
     assert link == f"open https://a:1/?catalogue={CATALOGUE}#token={secret}"
+    for page in ("", "a:1"):
+        assert main([*command, "add", "phone", "--page", page]) == 2
+        assert f"--page '{page}' is not the address of a page" in capsys.readouterr().err
     assert main([*command, "list", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["visitors"]
     assert main(["gateway", "--tokens", "other.json", "tokens", "revoke", "visitors"]) == 2
