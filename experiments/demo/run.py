@@ -146,10 +146,11 @@ def _run_configuration(
     if configuration != ONLY_CLOUD:
         ways["devices-edge"] = _edge_bytes(rows)
     link = {"calibration": played.link, **played.counters}
-    results = [ConfigurationResult(configuration, rows, ways, dict(played.cpu_s), link)]
+    timeout_s = scenario.timeout_s
+    results = [ConfigurationResult(configuration, rows, ways, dict(played.cpu_s), link, timeout_s)]
     if after := [row for row in played.rows if _is_after(row, died_s)]:
         alone = tuple(replace(row, configuration=ALONE) for row in after)
-        results.append(ConfigurationResult(ALONE, alone, {}, {}, {}))
+        results.append(ConfigurationResult(ALONE, alone, {}, {}, {}, timeout_s))
     return results
 
 

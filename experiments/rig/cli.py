@@ -137,18 +137,20 @@ def replay(  # noqa: PLR0917  typer calls it by name
             write_rows(out, sorted(done, key=lambda row: row.number))
             print_line(f"stopped: {out} has {len(done)} of {len(plan)} rows", err=True)
         raise
-    _print_replay(rows, as_json)
+    _print_replay(rows, timeout_s, as_json)
     keep_rows(rows, out)
     require_an_answer(rows)
 
 
-def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
-    from nearsight.experiments.rig.rows import summarise
+def _print_replay(rows: tuple[RequestRow, ...], timeout_s: float, as_json: bool) -> None:
+    from nearsight.experiments.rig.rows import latency_in_words, summarise
 
-    metrics = asdict(summarise(rows))
+    metrics = asdict(summarise(rows, timeout_s))
     if as_json:
         print_json(metrics)
         return
+    latencies = metrics["latency_ms"].items()
+    metrics["latency_ms"] = {name: latency_in_words(value, timeout_s, 1) for name, value in latencies}
     shown = []
     for name, value in metrics.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]

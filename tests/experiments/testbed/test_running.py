@@ -116,7 +116,7 @@ def test_a_sweep_keeps_complete_cells_and_continues_after_a_failure(
     assert missing(inventory, out, contents) == []
     rows = read_request_rows(out / cell.name / ROWS)
     assert {(row.visitor, row.number) for row in rows} == {(v, n) for v in ("ann", "bob") for n in range(3)}
-    summary = summarise(rows)
+    summary = summarise(rows, timeout_s=60.0)
     assert summary.recall == 1.0
     assert summary.answered_by["edge"] >= 4  # warmed up with the visit of zoe
     kept = (out / cell.name / FACTS).read_text()
