@@ -31,6 +31,8 @@ from nearsight.experiments.rig.rows import (
     read_request_rows,
 )
 
+ROWS, SUMMARY, PICTURE = "requests.csv", "summary.json", "demo.png"
+"""Names of the result files of a demo."""
 CONFIGURATION_COLOURS = {
     "only-cloud": "#c2571a",
     "edge-cache": "#1f6f8b",
@@ -42,8 +44,8 @@ _BELOW: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
 
 def plot(folder: Path) -> Path:
     """Draw ``demo.png`` from the files in ``folder`` and return its path."""
-    rows = read_request_rows(folder / "requests.csv")
-    summary = json.loads((folder / "summary.json").read_text())
+    rows = read_request_rows(folder / ROWS)
+    summary = json.loads((folder / SUMMARY).read_text())
     timeout_s = summary["scenario"]["timeout_s"]
     by_configuration: dict[str, list[RequestRow]] = {}
     for row in rows:
@@ -56,7 +58,7 @@ def plot(folder: Path) -> Path:
         _tiers(answered_by, by_configuration)
         _link_bytes(link, summary["configurations"])
         figure.suptitle(_title(summary), fontsize=11)
-        path = folder / "demo.png"
+        path = folder / PICTURE
         save(figure, path, dpi=150)
     return path
 
