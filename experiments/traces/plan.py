@@ -27,6 +27,8 @@ from nearsight.experiments.traces.requests import (
 )
 from nearsight.experiments.traces.visits import Visit, read_visits_csv
 
+_LONGEST_REPLAY_S = 366 * 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhoto:
@@ -235,5 +237,17 @@ def _planned(
 
 
 def delayed(plan: Sequence[PlannedPhoto], by_s: float) -> tuple[PlannedPhoto, ...]:
-    """The plan delayed by ``by_s``, so that devices do not send at the same time."""
+    """The plan delayed by ``by_s``, so that devices do not send at the same time.
+
+    Raises
+    ------
+    InvalidArgument
+        If it takes longer than a year.
+    """
+    last_s = plan[-1].at_s + by_s if plan else by_s
+    if not last_s <= _LONGEST_REPLAY_S:
+        raise InvalidArgument(
+            f"the last photo is due after {last_s:g} s, but a replay takes at most a year",
+            advice="visits have times in seconds, requests in milliseconds; --seconds limits a replay",
+        )
     return tuple(replace(photo, at_s=photo.at_s + by_s) for photo in plan)
