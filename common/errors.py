@@ -252,6 +252,7 @@ _ADVICE = MappingProxyType(
         errno.EDQUOT: _FREE_SPACE,
         errno.EROFS: "name another location",
         errno.EISDIR: "name a file, not a folder",
+        errno.EEXIST: "a file has this name; name another location",
         errno.ENOTDIR: "a part of the path is a file; name another location",
         errno.EACCES: _GIVE_ACCESS,
         errno.EPERM: _GIVE_ACCESS,

@@ -60,6 +60,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
     about one minute.
     """
     require_experiments("demo")
+    from nearsight.experiments.demo.picture import SUMMARY
     from nearsight.experiments.demo.run import run_demo
     from nearsight.experiments.demo.scenario import FULL, QUICK
 
@@ -84,7 +85,8 @@ def demo(  # noqa: PLR0917  typer calls it by name
     try:
         result = run_demo(scenario, out)
     except KeyboardInterrupt:
-        print_line(f"interrupted; all processes have been stopped, completed results are in {out}", err=True)
+        kept = f"; results of the completed configurations are in {out}" if (out / SUMMARY).exists() else ""
+        print_line(f"interrupted; all processes have been stopped{kept}", err=True)
         raise
     _print_demo(scenario, result)
 

@@ -23,8 +23,16 @@ from nearsight.experiments.framework.drawing import (
     save,
     stacked_bars,
 )
-from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.rows import (
+    RequestRow,
+    counted_latencies_ms,
+    latency_in_words,
+    latency_percentiles,
+    read_request_rows,
+)
 
+ROWS, SUMMARY, PICTURE = "requests.csv", "summary.json", "demo.png"
+"""Names of the result files of a demo."""
 CONFIGURATION_COLOURS = {
     "only-cloud": "#c2571a",
     "edge-cache": "#1f6f8b",
@@ -36,20 +44,21 @@ _BELOW: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
 
 def plot(folder: Path) -> Path:
     """Draw ``demo.png`` from the files in ``folder`` and return its path."""
-    rows = read_request_rows(folder / "requests.csv")
-    summary = json.loads((folder / "summary.json").read_text())
+    rows = read_request_rows(folder / ROWS)
+    summary = json.loads((folder / SUMMARY).read_text())
+    timeout_s = summary["scenario"]["timeout_s"]
     by_configuration: dict[str, list[RequestRow]] = {}
     for row in rows:
         by_configuration.setdefault(row.configuration, []).append(row)
     with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=(11, 7.2), layout="constrained")
         ((over_time, distribution), (answered_by, link)) = figure.subplots(2, 2)
-        _latency_over_time(over_time, by_configuration)
-        _latency_distribution(distribution, by_configuration)
+        _latency_over_time(over_time, by_configuration, timeout_s)
+        _latency_distribution(distribution, by_configuration, timeout_s)
         _tiers(answered_by, by_configuration)
         _link_bytes(link, summary["configurations"])
         figure.suptitle(_title(summary), fontsize=11)
-        path = folder / "demo.png"
+        path = folder / PICTURE
         save(figure, path, dpi=150)
     return path
 
@@ -64,14 +73,17 @@ def _title(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _latency_over_time(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
+def _latency_over_time(
+    axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]], timeout_s: float
+) -> None:
     for name, rows in by_configuration.items():
         answered = [row for row in rows if row.is_answered]
         colour = CONFIGURATION_COLOURS.get(name)
-        times_s = np.array([row.time_s for row in answered])
-        latencies_ms = np.array([row.latency_ms for row in answered])
+        times_s, latencies_ms = [row.time_s for row in answered], [row.latency_ms for row in answered]
         axes.scatter(times_s, latencies_ms, s=8, alpha=0.35, color=colour, linewidths=0)
-        axes.plot(*_running_median(times_s, latencies_ms), color=colour, linewidth=2, label=name)
+        all_times_s = np.array([row.time_s for row in rows])
+        medians = _running_median(all_times_s, np.array(counted_latencies_ms(rows, timeout_s)))
+        axes.plot(*medians, color=colour, linewidth=2, label=name)
         failed = [row for row in rows if not row.is_answered and np.isfinite(row.latency_ms)]
         axes.scatter(
             [row.time_s for row in failed],
@@ -94,25 +106,26 @@ def _latency_over_time(axes: Axes, by_configuration: Mapping[str, Sequence[Reque
 def _running_median(
     times_s: np.ndarray[Any, Any], values: np.ndarray[Any, Any], width_s: float = 5.0
 ) -> tuple[list[float], list[float]]:
-    if not len(times_s):
-        return [], []
     centres = np.arange(0, times_s.max() + 1, 1.0)
     windows = [(centre, values[np.abs(times_s - centre) <= width_s / 2]) for centre in centres]
     filled = [(float(centre), float(np.median(window))) for centre, window in windows if len(window)]
     return [centre for centre, _ in filled], [median for _, median in filled]
 
 
-def _latency_distribution(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
+def _latency_distribution(
+    axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]], timeout_s: float
+) -> None:
     for name, rows in by_configuration.items():
         latencies_ms = [row.latency_ms for row in rows if row.is_answered]
         colour = CONFIGURATION_COLOURS.get(name)
-        if not latencies_ms:
-            axes.plot([], [], color=colour, label=f"{name}: no answers")
-            continue
-        p50, p95 = np.percentile(latencies_ms, [50, 95])
-        label = f"{name}: p50 {p50:.0f} ms, p95 {p95:.0f} ms"
-        distribution(axes, latencies_ms, color=colour, linewidth=2, label=label)
-        axes.plot([p50, p95], [0.5, 0.95], "o", color=colour, markersize=4)
+        found = latency_percentiles(rows, timeout_s)
+        p50, p95 = (latency_in_words(found[name], timeout_s) for name in ("p50", "p95"))
+        failed = len(rows) - len(latencies_ms)
+        label = f"{name}: p50 {p50} ms, p95 {p95} ms{f', {failed} failed' if failed else ''}"
+        distribution(axes, latencies_ms, whole=len(rows), color=colour, linewidth=2, label=label)
+        for ms, share in ((found["p50"], 0.5), (found["p95"], 0.95)):
+            if ms < 1000 * timeout_s:
+                axes.plot([ms], [share], "o", color=colour, markersize=4)
     axes.set(
         title="Share of requests answered within …",
         xlabel="latency [ms]",

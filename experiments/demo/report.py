@@ -8,7 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from nearsight.common.errors import Unavailable
 from nearsight.common.request.answer import RESULT
 from nearsight.experiments.demo.scenario import ALONE, EDGE_CACHE, ONLY_CLOUD, Scenario
-from nearsight.experiments.rig.rows import ANSWERS, LATE_MS, RequestRow, summarise
+from nearsight.experiments.rig.rows import (
+    ANSWERS,
+    LATE_MS,
+    Metrics,
+    RequestRow,
+    latency_in_words,
+    summarise,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +32,18 @@ class ConfigurationResult:
     """Daemon → CPU seconds during the replay."""
     link: dict[str, object]
     """Calibration and counters of the shaped link."""
+    timeout_s: float
+    """Deadline of each request [s]."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Summary of the rows."""
+        return summarise(self.rows, self.timeout_s)
 
     def as_dict(self) -> dict[str, object]:
         """For ``summary.json``."""
-        metrics = summarise(self.rows)
         return {
-            **{name: _rounded(value) for name, value in asdict(metrics).items()},
+            **{name: _rounded(value) for name, value in asdict(self.metrics).items()},
             "bytes": self.bytes,
             "cpu_s": {name: round(seconds, 2) for name, seconds in self.cpu_s.items()},
             "link": self.link,
@@ -54,7 +67,7 @@ class Target:
 def targets(scenario: Scenario, results: Sequence[ConfigurationResult]) -> list[Target]:
     """The demo's targets for the configurations that ran."""
     found = []
-    metrics = {result.name: summarise(result.rows) for result in results}
+    metrics = {result.name: result.metrics for result in results}
     if {ONLY_CLOUD, EDGE_CACHE} <= metrics.keys():
         slow, fast = (metrics[name].latency_ms.get("p50") for name in (ONLY_CLOUD, EDGE_CACHE))
         ratio = fast / slow if fast and slow else None
@@ -77,7 +90,7 @@ def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
     """Reasons to doubt the results: an overloaded machine, or a link that differs from the requested one."""
     found = []
     for result in results:
-        late_ms = summarise(result.rows).sent_late_ms
+        late_ms = result.metrics.sent_late_ms
         if late_ms > LATE_MS:
             found.append(
                 f"{result.name}: photos were sent {late_ms:.0f} ms late (p99): the machine was overloaded"
@@ -97,7 +110,7 @@ def check_answers(results: Sequence[ConfigurationResult]) -> None:
         If a request failed; with the number of requests by error.
     """
     for result in results:
-        outcomes = summarise(result.rows).outcomes
+        outcomes = result.metrics.outcomes
         failed = {name: count for name, count in outcomes.items() if name not in ANSWERS}
         if failed and result.name != ALONE:
             kinds = ", ".join(f"{count} {name}" for name, count in failed.items())
@@ -134,9 +147,12 @@ def table(results: Sequence[ConfigurationResult]) -> tuple[list[str], list[list[
 
 
 def _cells(result: ConfigurationResult) -> dict[str, str]:
-    metrics = summarise(result.rows)
+    metrics = result.metrics
     cells = {"requests / answered": f"{metrics.requests} / {metrics.answered}"}
-    cells |= {f"latency {name} [ms]": f"{value:.1f}" for name, value in metrics.latency_ms.items()}
+    cells |= {
+        f"latency {name} [ms]": latency_in_words(value, result.timeout_s, 1)
+        for name, value in metrics.latency_ms.items()
+    }
     cells["recall"] = _ratio(metrics.recall)
     cells["precision"] = _ratio(metrics.precision)
     cells["wrong answers"] = str(metrics.wrong)

@@ -21,7 +21,7 @@ from nearsight.common.config.base import load_settings
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.demo.material import Material, prepare
-from nearsight.experiments.demo.picture import plot
+from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY, plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_answers, summary
 from nearsight.experiments.demo.scenario import ALONE, COMPARED, EDGE_CACHE, ONLY_CLOUD, Scenario
 from nearsight.experiments.framework.environment import describe_environment
@@ -57,17 +57,22 @@ class DemoResult:
 def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
     """Run the demo; writes ``summary.json``, ``requests.csv``, ``demo.png`` and logs to ``folder``.
 
+    Results of an earlier demo in this folder are removed at the start. After an error or an interruption, the
+    files have the results of the configurations that were completed; without any, there are no files.
+
     Raises
     ------
     NearsightError
         If a setting is wrong (before anything is created), a process cannot be started or ends early, or a
-        request got no answer. Completed results are written before.
+        request got no answer.
     """
     load_settings(EdgeSettings, "edge", overrides=flag_overrides((*scenario.edge, *scenario.compared)))
     edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
     if not edge.settings.standby_mb:
         scenario = replace(scenario, alone=0.0)
     folder = _created_folder(folder)
+    for name in (ROWS, SUMMARY, PICTURE):
+        (folder / name).unlink(missing_ok=True)
     start_s = time.monotonic()
     view = LiveView()
     timings_s: dict[str, float] = {}
@@ -80,7 +85,7 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
                 before_s = time.monotonic()
                 results.extend(_run_configuration(name, scenario, material, folder / name, view))
                 timings_s[name] = time.monotonic() - before_s
-        except NearsightError:
+        except (NearsightError, KeyboardInterrupt):
             if results:
                 write_results(scenario, results, folder, timings_s)
             raise
@@ -97,9 +102,9 @@ def write_results(
     timings_s: dict[str, float],
 ) -> Path:
     """Write the result files of a demo; returns the figure's path."""
-    write_rows(folder / "requests.csv", (row for result in results for row in result.rows))
+    write_rows(folder / ROWS, (row for result in results for row in result.rows))
     content = summary(scenario, results, describe_environment(), timings_s)
-    (folder / "summary.json").write_text(json.dumps(content, indent=2) + "\n")
+    (folder / SUMMARY).write_text(json.dumps(content, indent=2) + "\n")
     return plot(folder)
 
 
@@ -146,10 +151,11 @@ def _run_configuration(
     if configuration != ONLY_CLOUD:
         ways["devices-edge"] = _edge_bytes(rows)
     link = {"calibration": played.link, **played.counters}
-    results = [ConfigurationResult(configuration, rows, ways, dict(played.cpu_s), link)]
+    timeout_s = scenario.timeout_s
+    results = [ConfigurationResult(configuration, rows, ways, dict(played.cpu_s), link, timeout_s)]
     if after := [row for row in played.rows if _is_after(row, died_s)]:
         alone = tuple(replace(row, configuration=ALONE) for row in after)
-        results.append(ConfigurationResult(ALONE, alone, {}, {}, {}))
+        results.append(ConfigurationResult(ALONE, alone, {}, {}, {}, timeout_s))
     return results
 
 

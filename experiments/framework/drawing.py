@@ -86,10 +86,15 @@ def error_bars(found: Sequence[Mapping[str, float]], middle: str = "mean") -> tu
     return at, np.maximum(0.0, [at - least, most - at])
 
 
-def distribution(axes: Axes, values: Sequence[float], **line: Any) -> None:
-    """Draw the empirical distribution function of the values."""
+def distribution(axes: Axes, values: Sequence[float], *, whole: int | None = None, **line: Any) -> None:
+    """Draw the empirical distribution function of the values.
+
+    ``whole`` is their number including those that are not known, such as latencies of requests without an
+    answer; None: all are known.
+    """
     ordered = np.sort(values)
-    axes.step(ordered, np.arange(1, len(ordered) + 1) / max(1, len(ordered)), where="post", **line)
+    shares = np.arange(1, len(ordered) + 1) / max(1, len(ordered) if whole is None else whole)
+    axes.step(ordered, shares, where="post", **line)
 
 
 def latency_distributions(axes: Axes) -> None:

@@ -3,6 +3,9 @@
 The model is a router port followed by a cable. A chunk of n bytes occupies the port for ``n * 8 / rate``
 seconds, first come first served, and then takes the one-way delay. All connections through one
 `LinkDirection` share its port, as five phones share one uplink. The module neither sleeps nor owns a socket.
+
+Jitter is drawn once for each burst: the chunks of a message follow each other and have the same delay. As
+bytes are never reordered, a draw for each chunk would delay a message by the largest of its draws.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import numpy as np
 from nearsight.common.errors import ConfigurationError
 
 MEGABIT = 1e6
+BURST_GAP_S = 0.001
+"""Time for which the port is free between two bursts [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,8 @@ class LinkShape:
     rtt_ms: float = 0.0
     """Round trip of an empty message [ms]; each direction takes half."""
     jitter_ms: float = 0.0
-    """Standard deviation that is added to each one-way delay [ms]. Bytes are never reordered."""
+    """Standard deviation of each one-way delay [ms]; the delay is constant within a burst. Bytes are never
+    reordered: a burst waits for the one before, which increases the mean delay if bursts are that close."""
     up_mbps: float = 0.0
     down_mbps: float = 0.0
     """Rates from client to server and back [10⁶ bit/s]; 0 means unlimited."""
@@ -92,6 +98,7 @@ class LinkDirection:
     def __init__(self, delay_s: float, rate_mbps: float, jitter_s: float, rng: np.random.Generator) -> None:
         self.reshape(delay_s, rate_mbps, jitter_s)
         self._rng = rng
+        self._burst_jitter_s = 0.0
         self._port_free_at_s = -float("inf")
         self._last_exit_s = -float("inf")
 
@@ -110,11 +117,12 @@ class LinkDirection:
         float
             Time at which its last byte leaves the link [s]; never before that of an earlier chunk.
         """
+        if now_s - self._port_free_at_s > BURST_GAP_S:
+            self._burst_jitter_s = float(self._rng.normal(0.0, self._jitter_s)) if self._jitter_s else 0.0
         start_s = max(now_s, self._port_free_at_s)
         occupied_s = size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
         self._port_free_at_s = start_s + occupied_s
-        jitter_s = float(self._rng.normal(0.0, self._jitter_s)) if self._jitter_s else 0.0
-        exit_s = self._port_free_at_s + self._delay_s + jitter_s
+        exit_s = self._port_free_at_s + self._delay_s + self._burst_jitter_s
         self._last_exit_s = max(exit_s, self._last_exit_s, self._port_free_at_s)
         return self._last_exit_s
 

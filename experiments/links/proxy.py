@@ -5,13 +5,12 @@ It copies bytes without interpreting them, so ZeroMQ with CURVE passes unchanged
 At the limit, the proxy stops reading, and TCP's back-pressure stops the sender. If one side closes or fails,
 the other side is closed after the bytes in transit were delivered. If the server refuses, the client is
 closed at once. The handshake takes one round trip, as on a real link; TCP's slow start is not modelled.
-
-asyncio runs on `select` instead of `epoll`, because epoll rounds every wait up to a whole millisecond.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import selectors
 import socket
 import struct
@@ -32,6 +31,18 @@ BUFFER_BYTES = 1024 * 1024
 """Maximum number of bytes that one connection has in one direction of the link."""
 LATENESS_SAMPLES = 20_000
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send a reset
+
+
+class _PreciseSelector(selectors.EpollSelector):
+    """epoll for any number of connections, with precise waits.
+
+    epoll rounds every wait up to a whole millisecond, and `select` supports no descriptors above 1023.
+    Therefore `select` waits for the descriptor of epoll alone.
+    """
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        select.select((self,), (), (), timeout if timeout is None else max(0.0, timeout))
+        return super().select(0)
 
 
 @dataclass(slots=True)
@@ -164,6 +175,11 @@ class ShapingProxy:
         host, port = self._server.getsockname()[:2]
         return str(host), int(port)
 
+    @property
+    def running(self) -> bool:
+        """Whether it serves; False before `start`, and after `stop` or an error."""
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> None:
         """Listen and serve in the background."""
         try:
@@ -174,7 +190,7 @@ class ShapingProxy:
                 f"cannot listen on {host}:{port}: {error.strerror}", advice="use port 0 to pick a free one"
             ) from error
         server.setblocking(False)
-        runner = asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector()))
+        runner = asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_PreciseSelector()))
         self._server, self._loop = server, runner.get_loop()
         self._thread = threading.Thread(target=self._run, args=(runner, server), name="shaper", daemon=True)
         self._thread.start()
@@ -198,7 +214,7 @@ class ShapingProxy:
 
     def _call(self, function: Callable[[], None]) -> None:
         """Call a function in the thread of the connections, if that thread runs."""
-        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+        if self._loop is not None and self.running:
             self._loop.call_soon_threadsafe(function)
 
     def as_dict(self) -> dict[str, object]:

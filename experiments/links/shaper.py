@@ -21,7 +21,8 @@ from queue import Empty, SimpleQueue
 import numpy as np
 from pydantic import TypeAdapter
 
-from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.errors import ConfigurationError, InternalError, NearsightError
+from nearsight.common.operation.daemon import raise_descriptor_limit
 from nearsight.experiments.links.calibration import calibrate
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
@@ -120,7 +121,10 @@ def run_shaper(
     ------
     ConfigurationError, AddressInUse
         If the settings or the control file are wrong, or the address is taken.
+    InternalError
+        If the link ended because of an error.
     """
+    raise_descriptor_limit()  # each connection takes two
     rng = np.random.default_rng(settings.seed)
     server, listen = parse_endpoint(settings.upstream), parse_endpoint(settings.listen)
     peer = parse_endpoint(settings.probe) if settings.probe else None
@@ -157,6 +161,8 @@ def run_shaper(
                 if received == signal.SIGHUP and settings.control:
                     proxy.reshape(read_shape(Path(settings.control)))
             count()
+            if not proxy.running:
+                raise InternalError(f"the link at {endpoint} ended early", advice="its error is above")
     count()
 
 

@@ -59,7 +59,10 @@ def replay(  # noqa: PLR0917  typer calls it by name
     unknown_share: Annotated[
         float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for choosing the photos of visits.")] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Seed for choosing the photos of visits.", show_default="1"),
+    ] = None,
     label: Annotated[str, typer.Option("--label", help="Name of the configuration in the rows.")] = "replay",
     start_after_s: Annotated[
         float,
@@ -88,11 +91,13 @@ def replay(  # noqa: PLR0917  typer calls it by name
     """Replay one visitor's photos through the SDK, one per second, and record the outcome of every request.
 
     One process simulates one device. To simulate several devices, start several processes, each with its own
-    --visitor. After Ctrl-C, the rows of all completed requests are kept.
+    --visitor. After Ctrl-C or SIGTERM, the rows of all completed requests are kept.
     """
     from nearsight.common.config.base import load_settings
+    from nearsight.common.errors import InvalidArgument
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
+    from nearsight.experiments.rig.processes import termination_as_interrupt
     from nearsight.experiments.rig.replay import (
         ReplayOptions,
         announce_and_wait,
@@ -116,6 +121,8 @@ def replay(  # noqa: PLR0917  typer calls it by name
         trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account
     )
     plan = make_plan(options)
+    if out is not None and out.exists() and out.samefile(trace):
+        raise InvalidArgument(f"--out {out} is the trace", advice="name another file for the rows")
     wait = partial(announce_and_wait, announce, wait_for_input)
     if events:
         replay_with_events(options, settings, plan, out, wait)
@@ -125,7 +132,10 @@ def replay(  # noqa: PLR0917  typer calls it by name
         out.open("a").close()
     done: list[RequestRow] = []
     try:
-        with progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance:
+        with (
+            termination_as_interrupt(),
+            progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance,
+        ):
 
             def keep(row: RequestRow) -> None:
                 done.append(row)
@@ -137,18 +147,20 @@ def replay(  # noqa: PLR0917  typer calls it by name
             write_rows(out, sorted(done, key=lambda row: row.number))
             print_line(f"stopped: {out} has {len(done)} of {len(plan)} rows", err=True)
         raise
-    _print_replay(rows, as_json)
+    _print_replay(rows, timeout_s, as_json)
     keep_rows(rows, out)
     require_an_answer(rows)
 
 
-def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
-    from nearsight.experiments.rig.rows import summarise
+def _print_replay(rows: tuple[RequestRow, ...], timeout_s: float, as_json: bool) -> None:
+    from nearsight.experiments.rig.rows import latency_in_words, summarise
 
-    metrics = asdict(summarise(rows))
+    metrics = asdict(summarise(rows, timeout_s))
     if as_json:
         print_json(metrics)
         return
+    latencies = metrics["latency_ms"].items()
+    metrics["latency_ms"] = {name: latency_in_words(value, timeout_s, 1) for name, value in latencies}
     shown = []
     for name, value in metrics.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]

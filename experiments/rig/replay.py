@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InternalError, NearsightError, Unavailable
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, Unavailable
 from nearsight.common.operation.daemon import write_announcement
 from nearsight.common.recognition.models import Features
 from nearsight.common.rpc.envelope import Hop
@@ -217,8 +217,8 @@ class ReplayOptions:
     """Deadline of each request [s]."""
     unknown_share: float = 0.0
     """Share of photos that show objects outside the catalogue; for visits only."""
-    seed: int = 1
-    """Seed for choosing the photos of visits."""
+    seed: int | None = None
+    """Seed for choosing the photos of visits; None: 1."""
     label: str = "replay"
     """Name of the configuration in the rows."""
     start_after_s: float = 0.0
@@ -228,14 +228,26 @@ class ReplayOptions:
 
 
 def make_plan(options: ReplayOptions) -> tuple[PlannedPhoto, ...]:
-    """The photos of a device, from either form of trace."""
+    """The photos of a device, from either form of trace.
+
+    Raises
+    ------
+    InvalidArgument
+        If the trace is wrong, or does not allow an option.
+    """
     if is_request_trace(options.trace):
+        choosing = {"--unknown-share": options.unknown_share, "--seed": options.seed is not None}
+        if given := [name for name, value in choosing.items() if value]:
+            raise InvalidArgument(
+                f"{' and '.join(given)}: nothing is chosen, because {options.trace} names the photos",
+                advice="leave it out, or give a trace of visits",
+            )
         plan = plan_from_requests(options.trace, options.photos, options.seconds)
     else:
         plan = plan_from_visits(
             options.trace,
             load_dataset(options.photos),
-            np.random.default_rng(options.seed),
+            np.random.default_rng(1 if options.seed is None else options.seed),
             visitor=options.visitor,
             seconds=options.seconds,
             unknown_share=options.unknown_share,

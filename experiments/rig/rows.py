@@ -1,7 +1,8 @@
 """The rows of a replay, one per request, as CSV, and their metrics (Cachier dissertation, 6.2.2).
 
 recall = correct / photos of objects in the catalogue; precision = correct / answers that name an object. A
-failed request lowers the recall, because its visitor got no answer.
+failed request lowers the recall, because its visitor got no answer. For the same reason, it counts with at
+least its timeout in percentiles of the latency.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Metrics:
     answered: int
     """Photos sent, and those with exactly one outcome that is an answer."""
     latency_ms: dict[str, float]
-    """Percentiles of the answered requests, by "p50", "p95", "p99"; empty without any."""
+    """Percentiles by "p50", "p95", "p99", see `latency_percentiles`; empty without requests."""
     recall: float | None
     precision: float | None
     """None if the denominator is zero."""
@@ -141,12 +142,12 @@ class Metrics:
     """99th percentile of the delay of sending [ms]."""
 
 
-def summarise(rows: Sequence[RequestRow]) -> Metrics:
-    """All metrics of a set of rows."""
+def summarise(rows: Sequence[RequestRow], timeout_s: float) -> Metrics:
+    """All metrics of a set of rows; ``timeout_s`` is the deadline of each request [s]."""
     return Metrics(
         requests=len(rows),
         answered=sum(row.is_answered for row in rows),
-        latency_ms=latency_percentiles(rows),
+        latency_ms=latency_percentiles(rows, timeout_s),
         recall=recall(rows),
         precision=precision(rows),
         wrong=sum(row.outcome == RECOGNIZED and not row.is_correct for row in rows),
@@ -156,12 +157,34 @@ def summarise(rows: Sequence[RequestRow]) -> Metrics:
     )
 
 
-def latency_percentiles(rows: Iterable[RequestRow]) -> dict[str, float]:
-    """Percentiles of the latency of answered requests [ms], by name."""
-    latencies_ms = [row.latency_ms for row in rows if row.is_answered]
-    if not latencies_ms:
-        return {}
-    return {f"p{percentile}": float(np.percentile(latencies_ms, percentile)) for percentile in PERCENTILES}
+def counted_latencies_ms(rows: Iterable[RequestRow], timeout_s: float) -> list[float]:
+    """Latency of every request [ms]; without an answer it is at least the timeout.
+
+    A system that drops late requests or refuses them at once would otherwise appear fast.
+    """
+    return [
+        row.latency_ms if row.is_answered else float(np.fmax(row.latency_ms, 1000 * timeout_s))
+        for row in rows
+    ]
+
+
+def latency_percentiles(rows: Iterable[RequestRow], timeout_s: float) -> dict[str, float]:
+    """Percentiles of `counted_latencies_ms` [ms], by name; empty without requests.
+
+    Values are interpolated, but not between a request with an answer and one without.
+    """
+    latencies_ms = counted_latencies_ms(rows, timeout_s)
+    found = {}
+    for percentile in PERCENTILES if latencies_ms else ():
+        upper_ms = float(np.percentile(latencies_ms, percentile, method="higher"))
+        between_ms = float(np.percentile(latencies_ms, percentile))
+        found[f"p{percentile}"] = upper_ms if upper_ms >= 1000 * timeout_s else between_ms
+    return found
+
+
+def latency_in_words(latency_ms: float, timeout_s: float, digits: int = 0) -> str:
+    """A percentile of the latency; one that unanswered requests determine is only a lower bound."""
+    return f"{'≥ ' if latency_ms >= 1000 * timeout_s else ''}{latency_ms:.{digits}f}"
 
 
 def latency_split(rows: Iterable[RequestRow]) -> dict[str, float]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nearsight.experiments.testbed.campaign import Cell
+    from nearsight.experiments.testbed.inventory import Inventory
     from nearsight.experiments.testbed.state import TestbedState
     from nearsight.experiments.testbed.summary import PartSummary
     from nearsight.experiments.testbed.testbed import HostStatus
@@ -148,7 +149,7 @@ def run(
     """
     from nearsight.common.folder_lock import locked
     from nearsight.experiments.framework.cell_progress import cell_progress
-    from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
+    from nearsight.experiments.testbed.campaign import cells
     from nearsight.experiments.testbed.reading import read_inventory
     from nearsight.experiments.testbed.running import (
         check,
@@ -183,16 +184,18 @@ def run(
             same = "the same command without --fresh" if fresh else "the same command"
             print_line(f"stopped: finished parts are kept; {same} continues after them", err=True)
             raise
-        _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
+        _show_results(whole, folder, found, as_json)
 
 
-def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, int], as_json: bool) -> None:
+def _show_results(cells: Sequence[Cell], folder: Path, inventory: Inventory, as_json: bool) -> None:
     from dataclasses import asdict
 
     from nearsight.experiments.links.shaper import write_json
+    from nearsight.experiments.testbed.campaign import baseline_of, replay_of
     from nearsight.experiments.testbed.summary import notes, summarise_sweep, tables
 
-    parts = summarise_sweep(cells, folder)
+    replay = replay_of(inventory)
+    parts = summarise_sweep(cells, folder, replay.timeout_s)
     write_json(folder / "summary.json", [asdict(part) for part in parts])
     if as_json:
         print_json([asdict(part) for part in parts])
@@ -201,7 +204,7 @@ def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, in
         print_table(one.columns, one.rows, title=one.title, right=one.columns[2:], whole=one.columns[:2])
     for note in notes(parts):
         print_line(note)
-    picture = _draw(parts, folder, baseline)
+    picture = _draw(parts, folder, baseline_of(inventory, replay))
     print_line(f"Results: {folder}/summary.json{picture}; the rows are in its sub-folders")
 
 

@@ -6,6 +6,7 @@ A mistake is therefore found within seconds. The error message is one line that 
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -91,9 +92,15 @@ def _check(inventory: Inventory) -> None:
     _check_servers(inventory)
     _check_devices(inventory)
     _check_links(inventory)
-    inventory.hosts()  # raises for unknown profiles
+    _check_hosts(inventory)
     if inventory.replay is not None:
         _check_replay(inventory, inventory.replay)
+
+
+def _check_hosts(inventory: Inventory) -> None:
+    names = Counter(host.name for host in inventory.hosts())  # raises for unknown profiles
+    name, count = names.most_common(1)[0]
+    _require(count == 1, f"nodes: {count} hosts have the name {name!r}; give one of their nodes another name")
 
 
 def _check_servers(inventory: Inventory) -> None:

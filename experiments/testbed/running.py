@@ -18,14 +18,20 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from nearsight.cloud.settings import CloudSettings
 from nearsight.common.catalogue.schema import FORMAT
 from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.command_line.options import flag_overrides
+from nearsight.common.config.base import FLAG_ORIGIN, DaemonSettings, load_settings
 from nearsight.common.database.files import copy_database
 from nearsight.common.errors import ConfigurationError
+from nearsight.device.settings import DeviceSettings
+from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.rig.sequence import run_session
-from nearsight.experiments.testbed.building import OnStage
+from nearsight.experiments.rig.tiers import assignments
+from nearsight.experiments.testbed.building import EMPTY_CONFIG, OnStage
 from nearsight.experiments.testbed.campaign import (
     Cell,
     cells,
@@ -35,7 +41,7 @@ from nearsight.experiments.testbed.campaign import (
     visitors_of,
 )
 from nearsight.experiments.testbed.deployment import find_wheel
-from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
@@ -107,12 +113,39 @@ def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
     Raises
     ------
     NearsightError
-        If a point has too few visitors, objects or classes for the last of its runs.
+        If a configuration has a wrong setting, or a point has too few visitors, objects or classes for the
+        last of its runs.
     """
+    of_configurations = {cell.configuration: cell for cell in whole}
     last = {cell.point: cell for cell in whole}
     with tempfile.TemporaryDirectory() as scratch:
+        for name, cell in of_configurations.items():
+            _check_settings(inventory_of(inventory, cell), name, Path(scratch))
         for cell in last.values():
             _part(inventory, cell, Path(scratch))
+
+
+def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> None:
+    """Load the settings of all daemons and devices of one configuration, as they will."""
+    empty = scratch / EMPTY_CONFIG
+    empty.touch()
+    daemons: list[tuple[type[DaemonSettings], str, str, ServerSpec]] = [
+        (CloudSettings, "cloud", "cloud", inventory.cloud),
+        *((EdgeSettings, "edge", f"edges.{name}", edge) for name, edge in inventory.edges.items()),
+        *((DeviceSettings, "device", f"devices.{name}", one) for name, one in inventory.devices.items()),
+    ]
+    for settings_class, section, where, spec in daemons:
+        given: dict[str, object] = {**spec.settings, **spec.files}
+        if isinstance(spec, DeviceSpec) and spec.shares and inventory.needs_keys:
+            given["recognizer.peers.allowed"] = scratch
+        overrides = flag_overrides(assignments(given)[1::2])
+        try:
+            load_settings(settings_class, section, empty, overrides)
+        except ConfigurationError as error:
+            problem = error.message.removeprefix(f"{FLAG_ORIGIN}: ")
+            raise ConfigurationError(
+                f"configuration {configuration!r}, settings of {where}: {problem}", advice=error.advice
+            ) from error
 
 
 def run_cell(

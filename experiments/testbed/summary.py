@@ -18,6 +18,7 @@ from nearsight.experiments.links.calibration import TARGET_ERROR, TARGET_RTT_ERR
 from nearsight.experiments.rig.rows import (
     LATE_MS,
     Metrics,
+    latency_in_words,
     latency_percentiles,
     latency_split,
     read_request_rows,
@@ -55,7 +56,7 @@ class PartSummary:
     metrics: Metrics
     """Metrics of all runs together."""
     each_run_ms: Mapping[str, Sequence[float]]
-    """"p50" and "p95" of every run that had answers [ms]."""
+    """"p50" and "p95" of every run [ms]."""
     split_ms: Mapping[str, float]
     """Mean time of a request on the tiers, in their queues, and in transit [ms]."""
     cpu_percent: Mapping[str, float]
@@ -66,20 +67,22 @@ class PartSummary:
     """Errors of the links at their calibration."""
     late_ms: Mapping[str, float]
     """Runs in which photos were sent late, with the 99th percentile of the delay [ms]."""
+    timeout_s: float
+    """Deadline of each request [s]; in percentiles, requests without an answer count with at least this."""
 
 
-def summarise_sweep(cells: Sequence[Cell], out: Path) -> tuple[PartSummary, ...]:
+def summarise_sweep(cells: Sequence[Cell], out: Path, timeout_s: float) -> tuple[PartSummary, ...]:
     """One summary per configuration and point, in the order of the cells; all cells must be measured."""
     runs: dict[tuple[str, str], list[Path]] = {}
     for cell in cells:
         runs.setdefault((cell.configuration, cell.point.name), []).append(out / cell.name)
-    return tuple(_summary(*names, folders) for names, folders in runs.items())
+    return tuple(_summary(*names, folders, timeout_s) for names, folders in runs.items())
 
 
-def _summary(configuration: str, point: str, folders: Sequence[Path]) -> PartSummary:
+def _summary(configuration: str, point: str, folders: Sequence[Path], timeout_s: float) -> PartSummary:
     rows = [read_request_rows(folder / ROWS) for folder in folders]
     facts = [json.loads((folder / FACTS).read_text()) for folder in folders]
-    found = [latencies for run in rows if (latencies := latency_percentiles(run))]
+    found = [latencies for run in rows if (latencies := latency_percentiles(run, timeout_s))]
     together = [row for run in rows for row in run]
     counted = [
         passed / len(run)
@@ -89,7 +92,7 @@ def _summary(configuration: str, point: str, folders: Sequence[Path]) -> PartSum
     return PartSummary(
         configuration,
         point,
-        metrics=summarise(together),
+        metrics=summarise(together, timeout_s),
         each_run_ms={name: tuple(one[name] for one in found) for name in ("p50", "p95")},
         split_ms=latency_split(together),
         cpu_percent={
@@ -102,8 +105,9 @@ def _summary(configuration: str, point: str, folders: Sequence[Path]) -> PartSum
         late_ms={
             folder.name: late_ms
             for folder, run in zip(folders, rows, strict=True)
-            if (late_ms := summarise(run).sent_late_ms) > LATE_MS
+            if (late_ms := summarise(run, timeout_s).sent_late_ms) > LATE_MS
         },
+        timeout_s=timeout_s,
     )
 
 
@@ -166,7 +170,7 @@ def tables(parts: Sequence[PartSummary]) -> tuple[Table, Table]:
 
 def _latency_cells(part: PartSummary) -> tuple[str, ...]:
     found = part.metrics
-    each = (_latency(part.each_run_ms[name]) for name in ("p50", "p95"))
+    each = (_latency(part.each_run_ms[name], part.timeout_s) for name in ("p50", "p95"))
     return (f"{found.answered}/{found.requests}", *each)
 
 
@@ -204,10 +208,13 @@ def notes(parts: Sequence[PartSummary]) -> list[str]:
     return found
 
 
-def _latency(runs: Sequence[float]) -> str:
-    if len(runs) < 2:
-        return f"{runs[0]:.0f}" if runs else "-"
-    return f"{np.median(runs):.0f} ({min(runs):.0f}\N{EN DASH}{max(runs):.0f})"
+def _latency(runs: Sequence[float], timeout_s: float) -> str:
+    if not runs:
+        return "-"
+    middle, least, most = (
+        latency_in_words(float(value), timeout_s) for value in (np.median(runs), min(runs), max(runs))
+    )
+    return f"{middle} ({least}\N{EN DASH}{most})" if len(runs) > 1 else middle
 
 
 def _or_dash(value: float | None, digits: int) -> str:
@@ -235,7 +242,8 @@ def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) 
         handles, labels = panels[0].get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside right center")
         picture.suptitle(
-            "Latency: points are medians, lines reach to 95th percentiles; both are medians over the runs",
+            "Latency: points are medians, lines reach to 95th percentiles; both are medians over the runs.\n"
+            "A triangle is at least that latency, as requests without an answer count with the timeout.",
             fontsize=8.5,
             color="#555555",
         )
@@ -275,6 +283,9 @@ def _panel(axes: Axes, parts: Sequence[PartSummary], points: Mapping[str, str], 
         colour = _COLOURS[index % len(_COLOURS)]
         axes.plot(places, p50, "o", markersize=4, color=colour, label=name)
         axes.vlines(places, p50, p95, color=colour, linewidth=1)
+        bounds = [pair for pair in zip(places, p95, strict=True) if pair[1] >= 1000 * parts[0].timeout_s]
+        if bounds:
+            axes.plot(*zip(*bounds, strict=True), "^", markersize=6, color=colour)
     axes.set_xticks(range(len(points)), list(points.values()))
     axes.set_title(variable or "all configurations")
     axes.set_yscale("log")

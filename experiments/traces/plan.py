@@ -27,6 +27,8 @@ from nearsight.experiments.traces.requests import (
 )
 from nearsight.experiments.traces.visits import Visit, read_visits_csv
 
+_LONGEST_REPLAY_S = 366 * 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhoto:
@@ -80,8 +82,7 @@ def plan_from_visits(
     path : path
         Visits of any number of visitors.
     dataset : Dataset
-        Its queries are the photos. If some names of exhibits are not object ids, objects are assigned in
-        order.
+        Its queries are the photos. If no name of an exhibit is an object id, objects are assigned in order.
     rng : Generator
         Draws the photos.
     visitor : str, optional
@@ -94,7 +95,8 @@ def plan_from_visits(
     Raises
     ------
     InvalidArgument
-        If the visitor is missing or not in the trace, or the data set has too few photos.
+        If the visitor is missing or not in the trace, only some exhibits are objects of the data set, or it
+        has too few photos.
     """
     visits = read_visits_csv(path)
     chosen = choose_visitor(visits, visitor, source=str(path))
@@ -132,16 +134,23 @@ def choose_visitor(visits: Sequence[Visit], visitor: str | None, *, source: str)
 
 
 def objects_on_show(visits: Iterable[Visit], photos: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Object of each exhibit: the object with its name; if any has none, objects are assigned in order.
+    """Object of each exhibit: the object with its name; if none has one, objects are assigned in order.
 
     Raises
     ------
     InvalidArgument
-        If there are fewer objects than exhibits.
+        If only some exhibits are objects with photos, or there are fewer objects than exhibits.
     """
     exhibits = sorted({visit.exhibit for visit in visits})
-    named = photos.keys() >= set(exhibits)
-    return dict(zip(exhibits, exhibits, strict=True)) if named else assign_objects(exhibits, sorted(photos))
+    foreign = [exhibit for exhibit in exhibits if exhibit not in photos]
+    if len(foreign) == len(exhibits):
+        return assign_objects(exhibits, sorted(photos))
+    if foreign:
+        raise InvalidArgument(
+            f"no photo shows {listed(foreign)}, but other exhibits are objects of the data set",
+            advice="correct these names in the trace, or use fewer exhibits or a larger museum",
+        )
+    return dict(zip(exhibits, exhibits, strict=True))
 
 
 def photos_by_object(dataset: Dataset) -> dict[str, list[str]]:
@@ -228,5 +237,17 @@ def _planned(
 
 
 def delayed(plan: Sequence[PlannedPhoto], by_s: float) -> tuple[PlannedPhoto, ...]:
-    """The plan delayed by ``by_s``, so that devices do not send at the same time."""
+    """The plan delayed by ``by_s``, so that devices do not send at the same time.
+
+    Raises
+    ------
+    InvalidArgument
+        If it takes longer than a year.
+    """
+    last_s = plan[-1].at_s + by_s if plan else by_s
+    if not last_s <= _LONGEST_REPLAY_S:
+        raise InvalidArgument(
+            f"the last photo is due after {last_s:g} s, but a replay takes at most a year",
+            advice="visits have times in seconds, requests in milliseconds; --seconds limits a replay",
+        )
     return tuple(replace(photo, at_s=photo.at_s + by_s) for photo in plan)

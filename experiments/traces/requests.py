@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.datasets.tables import read_rows, write_rows
-from nearsight.experiments.traces.visits import Visit
+from nearsight.experiments.datasets.tables import Row, read_rows, write_rows
+from nearsight.experiments.traces.visits import FARTHEST_S, Visit
 
 COLUMNS = ("objectID", "imagePath", "time_ms")
 
@@ -109,9 +109,16 @@ def read_requests_csv(path: str | os.PathLike[str]) -> tuple[PhotoRequest, ...]:
         If a row is malformed. The message names the file, the line and the expected content.
     """
     return tuple(
-        PhotoRequest(row.values["objectID"], row.text("imagePath"), row.integer("time_ms"))
+        PhotoRequest(row.values["objectID"], row.text("imagePath"), _time_ms(row))
         for row in read_rows(path, (COLUMNS,))
     )
+
+
+def _time_ms(row: Row) -> int:
+    time_ms = row.integer("time_ms")
+    if abs(time_ms) > 1000 * FARTHEST_S:
+        raise row.error(f"time_ms is {row.values['time_ms'][:20]}…", "a time in milliseconds")
+    return time_ms
 
 
 def write_requests_csv(path: str | os.PathLike[str], requests: Iterable[PhotoRequest]) -> None:

@@ -16,6 +16,8 @@ from nearsight.experiments.datasets.tables import read_rows, write_rows
 
 COLUMNS = ("visitor", "exhibit", "start_s", "end_s")
 _LONGEST_STAY_S = 10 * 86_400.0
+FARTHEST_S = 1e16
+"""Limit for times in traces, before and after zero [s]."""
 LOG_COLUMNS = ("visitor", "poi", "start_s", "end_s")
 
 
@@ -72,6 +74,8 @@ def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
             raise row.error(
                 f"a stay of {end_s - start_s:g} s", "times in seconds, and stays of at most 10 days"
             )
+        if max(abs(start_s), abs(end_s)) > FARTHEST_S:
+            raise row.error(f"a visit from {start_s:g} to {end_s:g} s", "times in seconds")
         visits.append(Visit(row.text("visitor"), exhibit, start_s, end_s))
     return tuple(visits)
 

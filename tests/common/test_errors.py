@@ -3,6 +3,7 @@
 import errno
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,15 @@ def test_the_error_for_a_full_disk_needs_no_file_name() -> None:
 def test_a_file_where_a_folder_is_expected_is_named() -> None:
     found = as_setup_error(NotADirectoryError(errno.ENOTDIR, "no folder", "/lab/rows.csv/cells"))
     assert str(found).startswith("Not a directory: /lab/rows.csv/cells; a part of the path is a file")
+
+
+def test_a_file_in_the_place_of_a_new_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
+    with pytest.raises(FileExistsError) as caught:
+        (tmp_path / "rows.csv").mkdir(exist_ok=True)
+    assert str(as_setup_error(caught.value)) == (
+        f"File exists: {tmp_path / 'rows.csv'}; a file has this name; name another location"
+    )
 
 
 def test_a_folder_where_a_file_is_expected_is_named() -> None:

@@ -129,7 +129,7 @@ class Figure(Experiment):
                 "views": views,
                 "tiers": tiers,
                 "result_cache": where,
-                **_numbers_of(session.play(tiers, _with_results(tiers, where)).rows),
+                **_numbers_of(session.play(tiers, _with_results(tiers, where)).rows, session.timeout_s),
             }
             for views, session in ((OTHER, drawn), (CLIPS, clips))
             for tiers, where in PLAYED
@@ -230,8 +230,8 @@ def _with_results(tiers: str, where: str) -> TwinTiers:
     return replace(one, device=one.device.model_copy(update=on)) if where == AT_DEVICE else one
 
 
-def _numbers_of(rows: Sequence[RequestRow]) -> Row:
-    found = summarise(rows)
+def _numbers_of(rows: Sequence[RequestRow], timeout_s: float) -> Row:
+    found = summarise(rows, timeout_s)
     return {
         "requests": found.requests,
         "failed": found.requests - found.answered,

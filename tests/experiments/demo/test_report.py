@@ -39,6 +39,7 @@ def result(name: str, latency_ms: float, **changes: object) -> ConfigurationResu
         {"to-cloud": {"up": 4_000_000, "down": 20_000}},
         {"cloud": 2.0},
         {"calibration": CALIBRATION},
+        timeout_s=FULL.timeout_s,
     )
 
 
@@ -87,6 +88,13 @@ def test_the_table_has_a_column_per_configuration_and_a_dash_for_missing_values(
     assert cells["latency p50 [ms]"] == ["100.0", "30.0"]
     assert cells["answered by edge"] == ["-", "4 (100 %)"]
     assert cells["to-cloud link ↑ / ↓ [MB]"] == ["4.00 / 0.02", "4.00 / 0.02"]
+
+
+def test_a_latency_that_failed_requests_determine_is_a_lower_bound() -> None:
+    one = result("only-cloud", 100.0)
+    failed = replace(one.rows[0], outcome="Overloaded", answered="", answered_by="", latency_ms=2.0)
+    cells = {row[0]: row[1] for row in table([replace(one, rows=(*one.rows, failed))])[1]}
+    assert (cells["latency p50 [ms]"], cells["latency p95 [ms]"]) == ("100.0", "≥ 5000.0")
 
 
 def test_the_table_counts_answers_of_the_result_cache_and_wrong_answers() -> None:
@@ -143,8 +151,8 @@ def test_the_target_without_the_cloud_is_the_kept_recall_and_errors_are_allowed(
     failed = replace(ROW, configuration=ALONE, answered="", outcome="Unavailable", answered_by="")
     after = (*(replace(ROW, configuration=ALONE, number=number) for number in range(9)), failed)
     results = [
-        ConfigurationResult(EDGE_CACHE, before, {}, {}, {}),
-        ConfigurationResult(ALONE, after, {}, {}, {}),
+        ConfigurationResult(EDGE_CACHE, before, {}, {}, {}, FULL.timeout_s),
+        ConfigurationResult(ALONE, after, {}, {}, {}, FULL.timeout_s),
     ]
     check_answers(results)
     assert "20 requests got exactly one outcome; 1 were errors" in describe_answers(results)

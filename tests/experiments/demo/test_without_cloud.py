@@ -17,7 +17,6 @@ from nearsight.experiments.demo.material import prepare
 from nearsight.experiments.demo.scenario import ALONE, EDGE_CACHE, Scenario
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.processes import ProcessGroup
-from nearsight.experiments.rig.rows import summarise
 from nearsight.experiments.rig.sequence import Tally
 from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.rig.warming import WarmUp
@@ -81,8 +80,8 @@ def test_an_edge_answers_all_photos_after_its_cloud_was_killed_during_a_session(
 
     monkeypatch.setattr(run, "LiveView", StandbyFirst)
     demo = run.run_demo(replace(SMALL, edge=edge), folder)
-    results = {one.name: one.rows for one in demo.results}
-    before, after = (summarise(results[name]) for name in (EDGE_CACHE, ALONE))
+    results = {one.name: one.metrics for one in demo.results}
+    before, after = results[EDGE_CACHE], results[ALONE]
     assert after.answered == after.requests > 0
     assert set(after.answered_by) == {"edge"}
     assert after.wrong == 0

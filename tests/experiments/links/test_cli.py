@@ -10,6 +10,8 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.operation.status import HealthService, ask_status
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.experiments.links import shaper
+from nearsight.experiments.links.proxy import ShapingProxy
 from support.waiting import wait_until
 
 
@@ -35,6 +37,18 @@ def test_a_daemon_is_reached_through_the_link_until_it_is_stopped(tmp_path: Path
     assert words == ["leads", "to", cloud.endpoint, "over", "50", "ms"]
     assert endpoint != cloud.endpoint
     assert process.returncode == 0
+
+
+def test_a_link_that_ends_early_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def end(_proxy: ShapingProxy, _listener: object) -> None:
+        pass
+
+    monkeypatch.setattr(ShapingProxy, "_serve_until_stopped", end)
+    monkeypatch.setattr(shaper, "STATS_PERIOD_S", 0.01)
+    assert main(["link", "tcp://127.0.0.1:1", "--listen", "tcp://127.0.0.1:0"]) == 1
+    assert "ended early" in capsys.readouterr().err
 
 
 def test_an_invalid_endpoint_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

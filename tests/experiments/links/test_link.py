@@ -82,10 +82,15 @@ def test_a_chunk_waits_for_the_serialisation_of_the_one_before() -> None:
     assert [exit_s for _, _, exit_s in passed] == pytest.approx([0.023, 0.031])
 
 
-def test_jitter_is_the_standard_deviation_of_the_delay() -> None:
-    spread_out = [(1, 1.0)] * 2000  # a second apart: order never interferes
-    delays_s = [exit_s - now_s for now_s, _, exit_s in schedule(spread_out, 0.1, 0.0, jitter_s=0.01)]
-    assert np.std(delays_s) == pytest.approx(0.01, rel=0.1)
+@pytest.mark.parametrize("size", [1, 25])
+@pytest.mark.parametrize("rate_mbps", [0.0, 15.0])
+def test_jitter_is_the_standard_deviation_of_the_delay_of_a_message(size: int, rate_mbps: float) -> None:
+    message = [(8192, 1.0), *[(8192, 0.0001)] * (size - 1)]  # a second apart: order never interferes
+    steady, jittered = (schedule(2000 * message, 0.1, rate_mbps, jitter_s) for jitter_s in (0.0, 0.01))
+    last = slice(size - 1, None, size)
+    added_s = [late[2] - early[2] for early, late in zip(steady[last], jittered[last], strict=True)]
+    assert np.mean(added_s) == pytest.approx(0.0, abs=0.001)
+    assert np.std(added_s) == pytest.approx(0.01, rel=0.1)
 
 
 @pytest.mark.parametrize("wrong", [{"rtt_ms": -1}, {"up_mbps": math.inf}, {"down_mbps": math.nan}])

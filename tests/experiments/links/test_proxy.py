@@ -1,6 +1,8 @@
 """The proxy on real loopback sockets: bytes pass, and each side sees how the other one ends."""
 
 import asyncio
+import os
+import resource
 import socket
 import threading
 import time
@@ -97,6 +99,24 @@ def test_several_connections_share_the_link_without_mixing(echo: EchoServer) -> 
         for number, client in enumerate(clients):
             assert set(receive(client, 20_000)) == {number}
             client.close()
+
+
+def test_descriptors_above_those_that_select_supports_are_served(echo: EchoServer) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    files = []
+    try:
+        with proxy_to(echo.port) as proxy, connect(proxy) as first:
+            while not files or files[-1] < 1024:
+                files.append(os.open(os.devnull, os.O_RDONLY))
+            with connect(proxy) as second:
+                for client in (second, first):
+                    client.sendall(b"x")
+                    assert receive(client, 1) == b"x"
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_refused_connection_to_the_server_closes_the_client() -> None:

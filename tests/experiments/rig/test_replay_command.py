@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,34 @@ def test_invalid_options_are_refused(command: list[str], wrong: list[str]) -> No
     assert main([*command, *wrong]) == 2
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--unknown-share", "0.5", "--seed", "0"], "--unknown-share and --seed: nothing is chosen"),
+        (["--start-after", "inf"], "the last photo is due after inf s"),
+        (["--out", "trace.csv"], "trace.csv is the trace"),
+    ],
+)
+def test_an_option_that_does_not_fit_the_trace_is_refused(
+    command: list[str],
+    wrong: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = (tmp_path / "trace.csv").read_text()
+    assert main([*command, *wrong]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "trace.csv").read_text() == trace
+
+
+def test_rows_below_a_file_are_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--out", f"{command[1]}/rows.csv"]) == 5
+    assert "a file has this name" in capsys.readouterr().err
+
+
 def test_a_replay_without_any_answer_is_an_error_after_its_rows_are_written(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,16 +71,21 @@ def test_a_replay_without_any_answer_is_an_error_after_its_rows_are_written(
     assert [row.outcomes for row in read_request_rows(out)] == [1]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_replay_writes_its_rows(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str],
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted(_options: Any, _settings: Any, plan: Any, on_row: Any, _wait: Any) -> None:
         ledger = Ledger("replay", "me", on_row)
         for photo in plan[:2]:
             ledger.sent(photo, photo.at_s, 0.0)
-        for number in (1, 0):
-            ledger.completed(number, DeadlineExceeded("late"), 3.0)
-        raise KeyboardInterrupt
+        for request in (1, 0):
+            ledger.completed(request, DeadlineExceeded("late"), 3.0)
+        signal.raise_signal(number)
 
     monkeypatch.setattr(replay, "run_device", interrupted)
     out = tmp_path / "rows.csv"

@@ -15,6 +15,8 @@ from nearsight.experiments.rig.rows import (
     COLUMNS,
     RequestRow,
     accounting_errors,
+    latency_in_words,
+    latency_percentiles,
     precision,
     read_request_rows,
     recall,
@@ -79,6 +81,7 @@ ROW = RequestRow(
     answered_by="edge",
     latency_ms=10.0,
 )
+TIMEOUT_S = 5.0
 WRONG = replace(ROW, answered="b")
 MISSED = replace(ROW, answered="", outcome="unknown", answered_by="cloud")
 FOREIGN = replace(ROW, expected="", answered="", outcome="unknown", answered_by="cloud")
@@ -107,18 +110,29 @@ def test_unknown_for_an_object_outside_the_catalogue_changes_neither() -> None:
 def test_ratios_without_requests_are_none() -> None:
     assert recall([FOREIGN]) is None
     assert precision([MISSED, FAILED]) is None
-    assert summarise([]).latency_ms == {}
+    assert summarise([], TIMEOUT_S).latency_ms == {}
 
 
-def test_percentiles_are_those_of_answered_requests() -> None:
+def test_percentiles_are_those_of_the_answered_requests_if_all_were_answered() -> None:
     rows = [replace(ROW, latency_ms=float(ms)) for ms in range(1, 101)]
-    summary = summarise([*rows, FAILED, LOST])
-    assert summary.latency_ms == pytest.approx({"p50": 50.5, "p95": 95.05, "p99": 99.01})
-    assert (summary.requests, summary.answered) == (102, 100)
+    assert latency_percentiles(rows, TIMEOUT_S) == pytest.approx({"p50": 50.5, "p95": 95.05, "p99": 99.01})
+
+
+@pytest.mark.parametrize("failed", [FAILED, LOST, replace(FAILED, outcome="Overloaded", latency_ms=2.0)])
+def test_requests_without_an_answer_count_with_at_least_the_timeout(failed: RequestRow) -> None:
+    summary = summarise([ROW, ROW, failed, failed, failed], TIMEOUT_S)
+    assert summary.latency_ms == pytest.approx({"p50": 5000.0, "p95": 5000.0, "p99": 5000.0})
+    assert (summary.requests, summary.answered) == (5, 2)
+    assert latency_percentiles([replace(failed, latency_ms=5003.0)], TIMEOUT_S)["p50"] == 5003.0
+
+
+@pytest.mark.parametrize(("latency_ms", "words"), [(4999.0, "4999"), (5000.0, "≥ 5000"), (5003.2, "≥ 5003")])
+def test_a_percentile_from_the_timeout_on_is_shown_as_a_lower_bound(latency_ms: float, words: str) -> None:
+    assert latency_in_words(latency_ms, TIMEOUT_S) == words
 
 
 def test_tiers_wrong_answers_and_outcomes_are_counted() -> None:
-    summary = summarise([ROW, WRONG, MISSED, FAILED, FALSE_ALARM])
+    summary = summarise([ROW, WRONG, MISSED, FAILED, FALSE_ALARM], TIMEOUT_S)
     assert summary.answered_by == {"cloud": 2, "edge": 2}
     assert summary.wrong == 2
     assert summary.outcomes == {"DeadlineExceeded": 1, "recognized": 3, "unknown": 1}
@@ -136,4 +150,4 @@ def test_requests_without_exactly_one_outcome_are_accounting_errors(outcomes: in
 
 
 def test_a_request_with_two_outcomes_is_not_answered() -> None:
-    assert summarise([replace(ROW, outcomes=2)]).answered == 0
+    assert summarise([replace(ROW, outcomes=2)], TIMEOUT_S).answered == 0

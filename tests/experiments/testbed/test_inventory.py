@@ -96,6 +96,11 @@ node = "lab"
         ('kind = "namespace"', 'kind = "container"', r"nodes\.\w+\.kind: Input should be 'process'"),
         ('node = "box"', 'node = "bux"', r"edges\.main\.node: there is no node 'bux'"),
         ('node = "box"', 'node = "phone"', "'phone' is several hosts"),
+        (
+            "[nodes.box]",
+            '[nodes.phone-1]\nkind = "namespace"\n[nodes.box]',
+            "2 hosts have the name 'phone-1'",
+        ),
         ('profile = "weak"', 'profile = "week"', "there is no profile 'week'; use one of nexus7"),
         ("cpus = 0.25", "cpus = 0.001", "a node cannot have 0.001 CPUs"),
         ('from = "box"', 'from = "server"', "no daemon on 'server' calls one on 'server'"),

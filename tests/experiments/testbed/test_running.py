@@ -17,7 +17,7 @@ from nearsight.common.folder_lock import locked as folder_locked
 from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
 from nearsight.experiments.testbed import replaying, running
-from nearsight.experiments.testbed.campaign import cells
+from nearsight.experiments.testbed.campaign import BUILT_IN, cells
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.running import (
@@ -116,7 +116,7 @@ def test_a_sweep_keeps_complete_cells_and_continues_after_a_failure(
     assert missing(inventory, out, contents) == []
     rows = read_request_rows(out / cell.name / ROWS)
     assert {(row.visitor, row.number) for row in rows} == {(v, n) for v in ("ann", "bob") for n in range(3)}
-    summary = summarise(rows)
+    summary = summarise(rows, timeout_s=60.0)
     assert summary.recall == 1.0
     assert summary.answered_by["edge"] >= 4  # warmed up with the visit of zoe
     kept = (out / cell.name / FACTS).read_text()
@@ -142,12 +142,38 @@ def test_a_sweep_keeps_complete_cells_and_continues_after_a_failure(
         missing(other, out, contents)
 
 
-def local_inventory(tmp_path: Path) -> Inventory:
-    """The same inventory without SSH."""
+def local_inventory(tmp_path: Path, more: str = "") -> Inventory:
+    """The same inventory without SSH, and ``more`` tables."""
     museum(tmp_path)
-    text = REPLAY.format(node='kind = "process"', remote="unused", python="python3")
+    text = REPLAY.format(node='kind = "process"', remote="unused", python="python3") + more
     kept = [line for line in text.splitlines() if line not in _OF_SSH]
     return read_inventory(write_inventory(tmp_path, "\n".join(kept)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        (
+            'device = { "recognizer.prefetch.features" = -5 }',
+            "devices.near: recognizer.prefetch.features: ",
+        ),
+        ('edge = { "multi_usr" = "bounded" }', "edges.main: unknown setting 'multi_usr'"),
+    ],
+)
+def test_wrong_settings_of_any_configuration_are_found_before_the_first_part(
+    tmp_path: Path, wrong: str, complaint: str
+) -> None:
+    inventory = local_inventory(tmp_path, f"\n[configurations.other]\n{wrong}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        check(inventory, cells(inventory))
+    assert str(caught.value).startswith(f"configuration 'other', settings of {complaint}")
+
+
+def test_the_settings_of_the_built_in_configurations_are_right(tmp_path: Path) -> None:
+    inventory = local_inventory(tmp_path).model_copy(update={"configurations": {}})
+    found = cells(inventory)
+    assert [cell.configuration for cell in found] == list(BUILT_IN)
+    check(inventory, found)
 
 
 @pytest.mark.parametrize("facts", ["", "{", "[]", '{"seconds": 3}'])

@@ -66,6 +66,7 @@ def test_a_log_with_points_of_interest_is_read_and_further_columns_ignored(tmp_p
         ("v,e,soon,1", "line 3: start_s is 'soon'; expected a finite number"),
         ("v,e,0,nan", "line 3: end_s is 'nan'"),
         ("v,e,5,1", "line 3: end_s 1 is before start_s 5; expected end_s >= start_s"),
+        ("v,e,1e306,1e306", "line 3: a visit from 1e+306 to 1e+306 s; expected times in seconds"),
         ('v,"e,0,1', "not a CSV table"),
     ],
 )
@@ -82,7 +83,11 @@ def test_a_malformed_visit_is_refused_with_file_line_and_expectation(
 
 @pytest.mark.parametrize(
     ("row", "expected"),
-    [("0001,a.jpg,1.5", "time_ms is '1.5'; expected a whole number"), ("0001,,1", "imagePath is empty")],
+    [
+        ("0001,a.jpg,1.5", "time_ms is '1.5'; expected a whole number"),
+        (f"0001,a.jpg,1{400 * '0'}", "time_ms is 10000000000000000000…; expected a time in milliseconds"),
+        ("0001,,1", "imagePath is empty"),
+    ],
 )
 def test_a_malformed_request_is_refused_with_line_and_expectation(
     tmp_path: Path, row: str, expected: str

@@ -62,6 +62,12 @@ def test_exhibits_outside_the_catalogue_are_mapped_to_objects_in_order(tmp_path:
     assert [photo.object_id for photo in plan_from_visits(path, DATASET, rng())] == ["b", "a"]
 
 
+def test_exhibits_of_which_only_some_are_objects_are_refused(tmp_path: Path) -> None:
+    path = visits(tmp_path, "visitor,exhibit,start_s,end_s\nv1,a,0,1\nv2,bb,2,3\n")
+    with pytest.raises(InvalidArgument, match="no photo shows bb, but other exhibits are objects"):
+        plan_from_visits(path, DATASET, rng(), visitor="v1")
+
+
 def test_a_share_of_the_photos_shows_unknown_objects(tmp_path: Path) -> None:
     path = visits(tmp_path, "visitor,exhibit,start_s,end_s\nv1,a,0,1000\n")
     plan = plan_from_visits(path, DATASET, rng(), unknown_share=0.1)

@@ -1,9 +1,8 @@
 """The metrics of section 6.2.2 for one configuration in one session: pure functions of its requests.
 
-Latencies include every request. Requests without an answer count with at least `UNANSWERED_MS`, so that a
-system that drops late requests or refuses them at once does not appear fast. The mean latency of answered
-requests is divided into parts. The time that no tier reports is the device's own computation and the transfer
-to the tier that it asked.
+Latencies include every request. Requests without an answer count with at least `TIMEOUT_S`. The mean latency
+of answered requests is divided into parts. The time that no tier reports is the device's own computation and
+the transfer to the tier that it asked.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from nearsight.experiments.framework.experiment import Row
-from nearsight.experiments.rig.rows import RequestRow, precision, recall
+from nearsight.experiments.rig.rows import RequestRow, counted_latencies_ms, precision, recall
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 
 PARTS = ("device", "edge", "cloud", "queue", "link")
 """Parts of a latency, see `split`."""
-UNANSWERED_MS = 5_000.0
-"""Timeout of the dissertation's cloud before it drops a request (6.3), and timeout of our devices [ms]."""
+TIMEOUT_S = 5.0
+"""Timeout of the dissertation's cloud before it drops a request (6.3), and timeout of our devices [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,7 @@ def link_errors(calibration: Mapping[str, Any]) -> Row:
 
 
 def _latency(rows: Sequence[RequestRow]) -> Row:
-    values = [
-        row.latency_ms if row.is_answered else max(row.latency_ms, UNANSWERED_MS)
-        for row in rows
-        if not np.isnan(row.latency_ms)
-    ]
+    values = counted_latencies_ms(rows, TIMEOUT_S)
     if not values:
         return dict.fromkeys(("p50_ms", "p95_ms", "mean_ms", "std_ms"), "")
     p50, p95 = np.percentile(values, [50, 95])

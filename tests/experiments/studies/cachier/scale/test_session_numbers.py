@@ -40,7 +40,9 @@ def test_the_parts_of_a_latency_add_up(row: RequestRow, parts: tuple[float, ...]
     assert sum(parts) == row.latency_ms
 
 
-@pytest.mark.parametrize("after_ms", [20.0, 5000.0], ids=["refused at once", "at the deadline"])
+@pytest.mark.parametrize(
+    "after_ms", [20.0, 5000.0, math.nan], ids=["refused at once", "at the deadline", "lost"]
+)
 def test_requests_without_an_answer_count_as_five_seconds(after_ms: float) -> None:
     row = session_row(BASELINE, "full", 1, [request("edge", 10.0), failed(after_ms)], Usage(10.0))
     assert (row["requests"], row["failed"]) == (2, 1)
@@ -62,7 +64,6 @@ def test_shares_of_tiers_are_of_all_requests() -> None:
     assert (row["by_device"], row["by_edge"], row["by_cloud"]) == (0.25, 0.5, 0.0)
 
 
-def test_lost_requests_have_no_latency() -> None:
-    row = session_row(BASELINE, "full", 1, [failed(math.nan)], Usage(1.0))
-    assert row["p50_ms"] == ""
-    assert row["failed"] == 1
+def test_without_requests_there_is_no_latency() -> None:
+    row = session_row(BASELINE, "full", 1, [], Usage(1.0))
+    assert (row["p50_ms"], row["failed"]) == ("", 0)

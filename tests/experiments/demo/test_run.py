@@ -1,0 +1,59 @@
+"""The result files of a demo that does not reach its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.errors import INTERRUPTED
+from nearsight.experiments.demo import run
+from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY
+from nearsight.experiments.demo.report import ConfigurationResult
+from nearsight.experiments.demo.scenario import CONFIGURATIONS
+from nearsight.experiments.rig.rows import RequestRow
+
+Interrupted = Callable[[int], None]
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Interrupted:
+    """Run a demo in ``tmp_path`` that is interrupted after a number of configurations."""
+
+    def run_some(completed: int) -> None:
+        def play(name: str, *_: object) -> list[ConfigurationResult]:
+            if name not in CONFIGURATIONS[:completed]:
+                raise KeyboardInterrupt
+            row = RequestRow(name, "v1", 0, 0.0, 0.1, "a", "a", "recognized", 1, "cloud", 100.0)
+            return [ConfigurationResult(name, (row,), {}, {}, {}, timeout_s=5.0)]
+
+        monkeypatch.setattr(run, "prepare", lambda *_: SimpleNamespace())
+        monkeypatch.setattr(run, "_run_configuration", play)
+        assert main(["demo", "--out", str(tmp_path)]) == INTERRUPTED
+
+    return run_some
+
+
+def test_an_interrupted_demo_keeps_the_results_of_completed_configurations(
+    interrupted: Interrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(1)
+    assert list(json.loads((tmp_path / SUMMARY).read_text())["configurations"]) == [CONFIGURATIONS[0]]
+    assert (tmp_path / PICTURE).exists()
+    assert f"results of the completed configurations are in {tmp_path}" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+def test_an_interrupted_demo_leaves_no_results_of_an_earlier_one(
+    interrupted: Interrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (ROWS, SUMMARY, PICTURE):
+        (tmp_path / name).touch()
+    interrupted(0)
+    assert list(tmp_path.iterdir()) == []
+    assert "results" not in capsys.readouterr().err
