@@ -20,6 +20,7 @@ from statistics import median
 from typing import NamedTuple
 
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
+from nearsight.common.inference.external_data import check_is_one_file
 from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.saved_graphs import prepare, temporary_folder
@@ -165,7 +166,8 @@ def run_measuring_process(command: Sequence[str], name: str, within_s: float) ->
     except OSError as error:
         raise Unavailable(f"{name} cannot be measured: {error}", advice="try again") from error
     if done.returncode == _FAILED:
-        raise CorruptStore(done.stdout.decode(errors="replace").strip(), advice="add a complete ONNX file")
+        message, _, advice = done.stdout.decode(errors="replace").strip().partition("\n")
+        raise CorruptStore(message, advice=advice)
     if done.returncode:
         raise CorruptStore(
             f"{name} crashed the process that measured it: {_exit_reason(done)}", advice="check the file"
@@ -208,13 +210,14 @@ def _main(path: str, name: str, threads: str, cycles: str, executions: str, prep
     """Entry point of the measuring process: prints cycles as JSON, or an error and returns `_FAILED`."""
     try:
         runtime = Runtime(int(threads))
+        check_is_one_file(Path(path), name)
         saved = bool(prepared) and prepare(runtime, Path(path), name, Path(prepared))
         used = Path(prepared) / SAVED_GRAPH if saved else Path(path)
         measured = measure_here(
             used, name, runtime, cycles=int(cycles), executions=int(executions), saved=saved
         )
     except NearsightError as error:
-        print(error.message)  # noqa: T201
+        print(error.message, error.advice, sep="\n")  # noqa: T201
         return _FAILED
     print(json.dumps(measured))  # noqa: T201
     return 0

@@ -31,6 +31,7 @@ from nearsight.common.errors import (
     Unavailable,
     as_setup_error,
 )
+from nearsight.common.inference.external_data import check_is_one_file
 from nearsight.common.inference.manifest import Manifest, check_name
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.logging import get_logger
@@ -139,7 +140,8 @@ class ModelRepository:
         Raises
         ------
         CorruptStore
-            If the file is missing or its checksum is wrong. The network is then moved to quarantine.
+            If the file is missing, its checksum is wrong, or its weights are in another file. The network is
+            then moved to quarantine.
         Unavailable
             If another process has just replaced or removed the network.
         """
@@ -147,17 +149,22 @@ class ModelRepository:
         seen = _state_of(path)
         if seen is not None and self._checked.get(name) == seen:
             return path
-        why = f"the file of network {name!r} is missing: {path}"
-        if seen is not None:
+        try:
+            if seen is None:
+                why = f"the file of network {name!r} is missing: {path}"
+                raise CorruptStore(why, advice="add the model again")
             found = checksum_of(path)
-            if found == manifest.checksum:
-                self._checked[name] = seen
-                return path
-            why = f"{path} is damaged: checksum {found[:12]}…, not {manifest.checksum[:12]}…"
-        self.refresh()
-        if not self.quarantine(manifest, why):
-            raise Unavailable(f"network {name!r} has just been replaced or removed", advice="try again")
-        raise CorruptStore(why, advice="add the model again")
+            if found != manifest.checksum:
+                why = f"{path} is damaged: checksum {found[:12]}…, not {manifest.checksum[:12]}…"
+                raise CorruptStore(why, advice="add the model again")
+            check_is_one_file(path, name)
+        except CorruptStore as error:
+            self.refresh()
+            if not self.quarantine(manifest, error.message):
+                raise _gone(name) from error
+            raise
+        self._checked[name] = seen
+        return path
 
     def quarantine(self, manifest: Manifest, why: str) -> bool:
         """Remove a damaged network from use, and move its files to the quarantine folder.
@@ -356,6 +363,10 @@ def _state_of(path: Path) -> _FileState | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _gone(name: str) -> Unavailable:
+    return Unavailable(f"network {name!r} has just been replaced or removed", advice="try again")
 
 
 def _storage_error(error: OSError, what: str) -> SetupError:

@@ -8,7 +8,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.inference.repository import ModelRepository
-from support.networks import COLOURS, adder_network, colour_network, endless_network
+from support.networks import COLOURS, adder_network, colour_network, endless_network, split_network
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,7 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["none.onnx"], "there is no file 'none.onnx'"),
         (["text.onnx"], "text cannot be loaded"),
         (["empty.onnx"], "is empty"),
+        (["split.onnx"], "the weights of split are in another file; merge the files: python -c 'import onnx"),
         (["colours.onnx", "--labels", "two.txt"], "has 3 classes, but there are 2 labels"),
         (["colours.onnx", "--labels", "empty.onnx"], "there is no label in"),
         (
@@ -65,6 +66,7 @@ def test_invalid_networks_are_refused_and_not_stored(
 ) -> None:
     adder_network(place / "adder.onnx")
     endless_network(place / "endless.onnx", rounds=10**12)
+    split_network(place / "split.onnx")
     (place / "text.onnx").write_text("no network")
     (place / "empty.onnx").touch()
     (place / "two.txt").write_text("one\ntwo\n")

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from nearsight import InvalidArgument, NotFound, Recognizer, Unavailable
 from nearsight.__main__ import main
 from nearsight.cloud import network_intake
 from nearsight.cloud.daemon import CloudDaemon
-from nearsight.cloud.network_intake import NetworkIntake, RemoteNetworks
+from nearsight.cloud.network_intake import AddedNetwork, NetworkIntake, RemoteNetworks
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import manifest_of_file
@@ -25,7 +26,7 @@ from nearsight.common.rpc.security import generate_keys
 from nearsight.common.rpc.service import CallContext
 from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
-from support.networks import COLOURS, adder_network, colour_network, endless_network
+from support.networks import COLOURS, adder_network, colour_network, endless_network, split_network
 from support.recognizers import PATIENT
 from support.waiting import LONG_S
 
@@ -245,6 +246,34 @@ def test_networks_the_cloud_cannot_execute_are_refused_and_deleted(
     with pytest.raises(Unavailable, match="arrived damaged"):
         remote.add(file, other, lambda _: None)
     assert [path.suffix for path in (place / "models").iterdir()] == [".part"], "only the labels were wrong"
+
+
+def test_an_uploaded_network_cannot_read_other_files_of_the_cloud(
+    place: Path, remote: RemoteNetworks
+) -> None:
+    spy = split_network(place / "spy.onnx")
+    (place / "models").mkdir()
+    (place / "spy.onnx.data").rename(place / "models" / "spy.onnx.data")
+    with pytest.raises(InvalidArgument, match="the weights of spy are in another file"):
+        remote.add(spy, manifest_of_file(spy, "spy"), lambda _: None)
+    assert not parts(place)
+
+
+def test_an_upload_cannot_be_changed_while_it_is_measured(
+    place: Path, cloud: CloudDaemon, remote: RemoteNetworks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = adder_network(place / "adder.onnx")
+    wanted, measure_and_add = manifest_of_file(file, "adder"), network_intake.measure_and_add
+    longer, more = replace(wanted, size_bytes=wanted.size_bytes + 4), b"more"
+
+    def add_while_more_is_sent(*given: Any, **how: Any) -> AddedNetwork:
+        assert remote._put(longer, wanted.size_bytes, more) == wanted.size_bytes
+        return measure_and_add(*given, **how)
+
+    monkeypatch.setattr(network_intake, "measure_and_add", add_while_more_is_sent)
+    assert remote.add(file, wanted, lambda _: None).done == "added"
+    here = cloud.networks.repository
+    assert here.path(here.get("adder")).read_bytes() == file.read_bytes()
 
 
 def test_a_network_that_hangs_is_refused_while_the_cloud_serves(place: Path) -> None:

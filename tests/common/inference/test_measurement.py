@@ -14,7 +14,7 @@ from nearsight.common.inference.measurement import (
     measurement_from_dict,
     run_measuring_process,
 )
-from support.networks import colour_network, endless_network
+from support.networks import colour_network, endless_network, split_network
 from support.waiting import LONG_S
 
 
@@ -66,6 +66,17 @@ def test_a_file_that_is_not_a_network_is_refused(tmp_path: Path) -> None:
     path.write_text("no network")
     with pytest.raises(CorruptStore, match="text cannot be loaded"):
         measure(path, "text")
+
+
+def test_a_network_with_weights_in_another_file_is_refused_with_the_command_that_merges_them(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(CorruptStore, match="the weights of split are in another file") as caught:
+        measure(split_network(tmp_path / "split.onnx"), "split", prepared=tmp_path / "prepared")
+    command = caught.value.advice.partition("python -c ")[2].strip("'")
+    assert not (tmp_path / "prepared").exists()
+    exec(command.replace("FILE", str(tmp_path / "split.onnx")))
+    assert measure(tmp_path / "split.onnx", "split")
 
 
 def test_a_measurement_without_a_process_is_unavailable(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Set
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository, checksum_of, manifest_of_file
-from support.networks import add_network, adder_network
+from support.networks import add_network, adder_network, split_network
 from support.waiting import LONG_S, wait_until
 
 MEASURED = Measurement(1_000, 2.0, 3.0, 4.0, "1.0")
@@ -147,6 +147,14 @@ def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, 
         repository.get("adder")
     assert add_network(repository, "adder", network) == manifest
     assert repository.checked_path(manifest).exists()
+
+
+def test_a_network_with_weights_in_another_file_is_quarantined(folder: Path, tmp_path: Path) -> None:
+    repository = ModelRepository(folder)
+    manifest = add_network(repository, "split", split_network(tmp_path / "split.onnx"))
+    with pytest.raises(CorruptStore, match="the weights of split are in another file"):
+        repository.checked_path(manifest)
+    assert (repository.has("split"), len([*folder.glob("quarantine/*")])) == (False, 2)
 
 
 def test_a_missing_file_is_reported(folder: Path, network: Path) -> None:
