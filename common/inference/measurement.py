@@ -128,11 +128,11 @@ def measure(
     Raises
     ------
     CorruptStore
-        If the file is not a network, or the process crashed or exceeded the time limit.
+        If the file is not a network, or not all of it.
     MissingDependency
         If onnxruntime is not installed.
     Unavailable
-        If the process cannot be started.
+        If the process cannot be started, crashed, or exceeded the time limit. The cause may be this machine.
     """
     runtime = Runtime(threads)
     version = runtime.version
@@ -159,9 +159,9 @@ def run_measuring_process(command: Sequence[str], name: str, within_s: float) ->
     try:
         done = subprocess.run(command, capture_output=True, timeout=within_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise CorruptStore(
+        raise Unavailable(
             f"measuring {name} exceeded the time limit of {within_s:g} s",
-            advice="check the file",
+            advice="raise models.load_limit_s, or check the file",
         ) from error
     except OSError as error:
         raise Unavailable(f"{name} cannot be measured: {error}", advice="try again") from error
@@ -169,8 +169,9 @@ def run_measuring_process(command: Sequence[str], name: str, within_s: float) ->
         message, _, advice = done.stdout.decode(errors="replace").strip().partition("\n")
         raise CorruptStore(message, advice=advice)
     if done.returncode:
-        raise CorruptStore(
-            f"{name} crashed the process that measured it: {_exit_reason(done)}", advice="check the file"
+        raise Unavailable(
+            f"{name} crashed the process that measured it: {_exit_reason(done)}",
+            advice="check the file, and the free memory of this machine",
         )
     return done.stdout
 

@@ -1,7 +1,7 @@
 """Measures each network in a process of its own before it is loaded here (`measurement.py`).
 
-A damaged file is moved to quarantine. If measuring or loading fails for another reason, requests for the
-network fail with that error until the retry interval has passed.
+A damaged file is moved to quarantine. If measuring or loading fails for another reason, such as a time limit,
+requests for the network fail with that error until the retry interval has passed.
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ class EdgeNetworks:
             cloud,
             self.repository,
             self._background,
+            clock,
             on_downloaded=self._downloaded,
             on_missing=self._list_soon,
         )
@@ -332,7 +333,7 @@ class EdgeNetworks:
         return measured is None or measured.memory_bytes <= state.budget_bytes - state.used_bytes
 
     def _why_not(self, name: str) -> str:
-        why = self._downloads.problem(name)
+        why = self._downloads.problem(name) or self.repository.problems.get(name)
         return f": {why}" if why else ""
 
     def _expected_forward_ms(self, name: str) -> float:

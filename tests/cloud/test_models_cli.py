@@ -71,7 +71,7 @@ def test_invalid_networks_are_refused_and_not_stored(
     (place / "empty.onnx").touch()
     (place / "two.txt").write_text("one\ntwo\n")
     (place / "nearsight.toml").write_text("[cloud.models]\nload_limit_s = 0.3\n" if "endless" in says else "")
-    assert main(["models", "add", *arguments]) in (2, 5)
+    assert main(["models", "add", *arguments]) in (2, 4, 5)
     error = capsys.readouterr().err
     assert says in error.replace("\n", " ")
     assert not (place / "models").exists()

@@ -55,7 +55,7 @@ def test_a_file_that_is_not_a_network_is_quarantined(place: Place) -> None:
     wait_until(lambda: not place.repository.has("text"), what="the quarantine")
 
 
-def test_a_network_that_crashes_its_measurement_is_quarantined_and_others_are_served(
+def test_a_network_that_crashes_its_measurement_is_not_measured_again_at_once_and_others_are_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.add("evil", None)
@@ -63,14 +63,15 @@ def test_a_network_that_crashes_its_measurement_is_quarantined_and_others_are_se
     memory = place.memory()
     with monkeypatch.context() as patch:
         patch.setattr(measurement.sys, "executable", _program(place.folder / "aborts", "kill -ABRT $$"))
-        with pytest.raises(CorruptStore, match="evil crashed the process that measured it: SIGABRT"):
+        with pytest.raises(Unavailable, match="evil crashed the process that measured it: SIGABRT"):
             lease_of(memory, "evil").result(LONG_S)
-        wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
         assert use(memory, "other") == 2.0
-    assert [path.name for path in place.repository.folder.glob("quarantine/*.json")] == ["evil.json"]
+    with pytest.raises(Unavailable, match="SIGABRT"):
+        memory.request("evil")
+    assert place.repository.has("evil")
 
 
-def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_served(
+def test_a_network_that_hangs_in_its_measurement_is_not_measured_again_at_once_and_others_are_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure_in_short_time(*network: Any, **options: Any) -> Any:
@@ -80,9 +81,11 @@ def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_s
     add_network(place.repository, "evil", endless_network(place.folder / "evil.onnx", rounds=10**12), ())
     place.add("other")
     memory = place.memory()
-    with pytest.raises(CorruptStore, match=r"measuring evil exceeded the time limit of 0\.3 s"):
+    with pytest.raises(Unavailable, match=r"measuring evil exceeded the time limit of 0\.3 s"):
         lease_of(memory, "evil").result(LONG_S)
-    wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
+    with pytest.raises(Unavailable, match="exceeded the time limit"):
+        memory.request("evil")
+    assert place.repository.has("evil")
     assert use(memory, "other") == 2.0
 
 

@@ -1,6 +1,7 @@
 """Downloads of a network's file from the cloud to an edge: in chunks, resumed, and verified."""
 
 import errno
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import xxhash
 
 from nearsight import Recognizer, Unavailable
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
+from nearsight.common.errors import CorruptStore
+from nearsight.common.inference import measurement_queue
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.service import ModelsService
@@ -22,7 +26,7 @@ from support.cloud import running_cloud
 from support.edge import running_edge
 from support.networks import COLOURS, add_network, adder_network, colour_network, photo_of, runtime_version
 from support.recognizers import PATIENT
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 MB = 1 << 20
 
@@ -195,6 +199,39 @@ def test_a_network_replaced_or_removed_at_the_cloud_is_updated_at_the_edge(
         wait_until(lambda: answers(3.0, 2), what="the second network")
         repository.remove("adder")
         wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
+
+
+def test_a_file_that_the_edge_cannot_use_is_not_downloaded_for_each_request(
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, name: str, **limits: object) -> None:
+        raise CorruptStore(f"{name} cannot be loaded: unknown operator")
+
+    monkeypatch.setattr(measurement_queue, "measure", refuse)
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge,
+        Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer,
+    ):
+
+        def ask() -> None:
+            handled = threading.Event()
+            assert recognizer.recognize_blocking(photo_of("red")).answered_by == "cloud"
+            edge.networks._background.submit(handled.set)
+            assert handled.wait(LONG_S)
+
+        ask()
+        wait_until(lambda: "unknown operator" in str(edge.details()), what="the refusal")
+        for _ in range(3):
+            ask()
+        assert (edge.networks._downloads.progress, chunks.offsets.count(0)) == ((), 1)
+        monkeypatch.setattr(edge.networks._downloads, "clock", ManualClock(SYSTEM_CLOCK.monotonic() + 60))
+        ask()
+        wait_until(lambda: chunks.offsets.count(0) == 2, what="another try")
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    pauses_s = [downloads._pause_s((30.0, 3600.0), before) for before in (0, 1, 6, 7, 5000)]
+    assert pauses_s == [30.0, 60.0, 1920.0, 3600.0, 3600.0]
 
 
 def test_chunks_belong_to_the_file_with_the_requested_checksum(cloud: CloudDaemon) -> None:
