@@ -296,7 +296,10 @@ class EdgeNetworks:
             raise NotFound("this edge loads no networks", advice="set models.memory_mb")
         if not self.repository.holds(offered):
             self._downloads.enqueue(offered)
-            raise NotFound(f"network {name!r} is not downloaded yet{self._why_not(name)}", advice="try again")
+            if not self._cloud_lost() or not self.repository.has(name):  # an earlier file is better than none
+                raise NotFound(
+                    f"network {name!r} is not downloaded yet{self._why_not(name)}", advice="try again"
+                )
         if not self._cloud_lost() and not self._is_worth_it(name):
             raise Overloaded(
                 f"network {name!r} is not loaded, since it would evict networks that save more time",

@@ -36,6 +36,7 @@ class Chunks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offsets: list[int] = []
+        self.fail = False
         self.fail_at: set[int] = set()
         self.damage_at: set[int] = set()
         real = ModelsService.get_model_chunk
@@ -44,6 +45,8 @@ class Chunks:
             service: ModelsService, request: pb.GetModelChunkRequest, context: CallContext
         ) -> pb.GetModelChunkResponse:
             self.offsets.append(request.offset)
+            if self.fail:
+                raise Unavailable("not now")
             if request.offset in self.fail_at:
                 self.fail_at.remove(request.offset)
                 raise Unavailable("not now")
@@ -199,6 +202,26 @@ def test_a_network_replaced_or_removed_at_the_cloud_is_updated_at_the_edge(
         wait_until(lambda: answers(3.0, 2), what="the second network")
         repository.remove("adder")
         wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
+
+
+def test_without_the_cloud_the_version_of_the_disk_answers_until_the_new_one_is_downloaded(
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, ones = cloud.networks.repository, np.ones((1, 4), np.float32)
+    add_network(repository, "adder", adder_network(tmp_path / "one.onnx", 1.0), ())
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge"), poll_s=0.05) as edge,
+        Recognizer(edge.endpoint, None, "adder", settings=PATIENT) as recognizer,
+    ):
+        wait_until(lambda: recognizer.infer(ones).answered_by == "edge", what="the first version")
+        chunks.fail = True
+        add_network(repository, "adder", adder_network(tmp_path / "two.onnx", 2.0), ())
+        wait_until(lambda: recognizer.infer(ones).version == 2, what="the second version at the cloud")
+        wait_until(lambda: bool(edge.networks._downloads.progress), what="the download")
+        assert recognizer.infer(ones).answered_by == "cloud"
+        monkeypatch.setattr(edge.networks, "_cloud_lost", lambda: True)
+        answer = recognizer.infer(ones)
+        assert (answer.answered_by, answer.version, answer.output[0, 0]) == ("edge", 1, 2.0)
 
 
 def test_a_file_that_the_edge_cannot_use_is_not_downloaded_for_each_request(
