@@ -169,11 +169,11 @@ class ModelRepository:
     def quarantine(self, manifest: Manifest, why: str) -> bool:
         """Remove a damaged network from use, and move its files to the quarantine folder.
 
-        Returns False if another network of this name has replaced it.
+        Returns False if the network was removed, or replaced by another file.
         """
         name = manifest.name
         with self._lock:
-            if not manifest.same_network(self._manifests.get(name)):
+            if not self.holds(manifest):
                 return False
             self._remove_entry(name)
             self._note_problem(name, why)

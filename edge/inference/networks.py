@@ -402,7 +402,7 @@ class EdgeNetworks:
                 self.repository.remove(name)
             elif wanted.checksum != manifest.checksum:
                 self._downloads.enqueue(wanted)
-            elif wanted.version != manifest.version:
+            elif not wanted.same_network(manifest):
                 self.repository.relabel(wanted)
         used, self._unlisted = self._unlisted, set()
         for name in used.union(self._pinned):

@@ -58,6 +58,10 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["colours.onnx", "--pixels", "0..7"], "use one of 0..255"),
         (["colours.onnx", "--name", "a/b"], "'a/b' is not a valid name of a network"),
         (["adder.onnx", "--labels", "labels.txt"], "not an image"),
+        (
+            ["adder.onnx", "--accuracy", "0.7", "--stands-in-for", "adder"],
+            "adder cannot stand in for itself",
+        ),
         (["endless.onnx"], "measuring endless exceeded the time limit"),
     ],
 )

@@ -114,6 +114,11 @@ def test_a_measurement_is_stored_without_a_new_version(folder: Path, network: Pa
     assert Manifest.from_json(kept.to_json(shared=True)).measured is None
 
 
+def test_a_network_cannot_stand_in_for_itself(network: Path) -> None:
+    with pytest.raises(InvalidArgument, match="adder cannot stand in for itself"):
+        replace(manifest_of_file(network, "adder"), accuracy=0.7, stands_in_for="adder")
+
+
 def test_a_saved_graph_is_added_and_removed_with_its_file(
     folder: Path, network: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,17 @@ def test_a_network_replaced_or_removed_at_the_cloud_is_updated_at_the_edge(
         wait_until(lambda: answers(3.0, 2), what="the second network")
         repository.remove("adder")
         wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
+
+
+def test_new_labels_of_the_same_version_are_updated_at_the_edge(cloud: CloudDaemon, tmp_path: Path) -> None:
+    theirs = cloud.networks.repository
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge"), poll_s=0.05) as edge:
+        ask_until_the_file_is_here(edge)
+        theirs.relabel(replace(theirs.get("colours"), labels=("rouge", "vert", "bleu")))
+        with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
+            wait_until(
+                lambda: recognizer.recognize_blocking(photo_of("red")).label == "rouge", what="the new label"
+            )
 
 
 def test_without_the_cloud_the_version_of_the_disk_answers_until_the_new_one_is_downloaded(
