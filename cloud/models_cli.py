@@ -242,13 +242,13 @@ def profile(
         within_s=settings.load_limit_s * cycles,
         prepared=repository.path(manifest, "prepared") if manifest is not None else None,
     )
-    if manifest is not None:
-        repository.note_measured(manifest, measured)
     if as_json:
         print_json([one._asdict() for one in measurements])
-        return
-    columns = ("", "median", "least", "most")
-    print_table(columns, _steps(measurements), title=f"{path.name}: {cycles} cycles", right=columns[1:])
+    else:
+        columns = ("", "median", "least", "most")
+        print_table(columns, _steps(measurements), title=f"{path.name}: {cycles} cycles", right=columns[1:])
+    if manifest is not None:
+        repository.note_measured(manifest, measured)
 
 
 def _show(

@@ -135,7 +135,7 @@ def measure(
         If the process cannot be started, crashed, or exceeded the time limit. The cause may be this machine.
     """
     runtime = Runtime(threads)
-    version = runtime.version
+    version, size_bytes = runtime.version, path.stat().st_size
     runtime.close()
     arguments = [str(path), name, str(threads), str(cycles), str(executions), str(prepared or "")]
     try:
@@ -145,7 +145,7 @@ def measure(
             shutil.rmtree(temporary_folder(prepared), ignore_errors=True)
     measured, all_cycles = _measured(output, version)
     # The process may have had enough free memory for a small network, which then would seem to need none.
-    return replace(measured, memory_bytes=max(measured.memory_bytes, path.stat().st_size)), all_cycles
+    return replace(measured, memory_bytes=max(measured.memory_bytes, size_bytes)), all_cycles
 
 
 def run_measuring_process(command: Sequence[str], name: str, within_s: float) -> bytes:

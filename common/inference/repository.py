@@ -226,7 +226,8 @@ class ModelRepository:
             if prepared is not None and prepared.exists():
                 shutil.rmtree(path.with_suffix(".prepared"), ignore_errors=True)
                 shutil.move(prepared, path.with_suffix(".prepared"))
-            self._write(manifest)
+            with self._lock:
+                self._write(manifest)
             self._drop_files(manifest.name, path)
         except OSError as error:
             if not move:
@@ -237,7 +238,7 @@ class ModelRepository:
         return manifest
 
     def relabel(self, wanted: Manifest) -> None:
-        """Replace the manifest of the same file, and keep the measurement made on this machine.
+        """Replace the manifest of the same file, unless it is gone; keep the measurement of this machine.
 
         Raises
         ------
@@ -245,22 +246,39 @@ class ModelRepository:
             If the manifest cannot be written.
         """
         try:
-            self._write(replace(wanted, measured=self.get(wanted.name).measured))
+            with self._lock:
+                former = self._manifests.get(wanted.name)
+                if former is not None:
+                    self._write(replace(wanted, measured=former.measured))
         except OSError as error:
             raise _storage_error(error, f"network {wanted.name!r} cannot be changed") from error
 
     def note_measured(self, manifest: Manifest, measured: Measurement) -> Manifest:
-        """Store the costs of a network. If writing fails, they are kept in this process only."""
-        manifest = replace(manifest, measured=measured)
+        """Store the costs of a network. If writing fails, they are kept in this process only.
+
+        Returns
+        -------
+        The manifest with these costs. Its other values may have changed since the measurement began.
+
+        Raises
+        ------
+        Unavailable
+            If the network was removed, or replaced by another file, since the measurement began.
+        """
+        name = manifest.name
         with self._lock:
-            if self._manifests.get(manifest.name, manifest).checksum != manifest.checksum:
-                return manifest
-            self._manifests[manifest.name] = manifest
-        try:
-            self._write(manifest)
-        except OSError as error:
-            self._log.warning("a measurement cannot be stored", network=manifest.name, error=str(error))
-        return manifest
+            try:  # another process may have changed it
+                current = Manifest.from_json((self.folder / f"{name}.json").read_text())
+            except (OSError, UnicodeDecodeError, CorruptStore) as error:
+                raise _gone(name) from error
+            if current.checksum != manifest.checksum:
+                raise _gone(name)
+            current = self._manifests[name] = replace(current, measured=measured)
+            try:
+                self._write(current)
+            except OSError as error:
+                self._log.warning("a measurement cannot be stored", network=name, error=str(error))
+        return current
 
     def remove(self, name: str) -> None:
         """Remove a network.
@@ -306,6 +324,7 @@ class ModelRepository:
         self._log.error("a network cannot be used", network=name, error=why)
 
     def _write(self, manifest: Manifest) -> None:
+        """Write a manifest; the lock is held."""
         path = self.folder / f"{manifest.name}.json"
         temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
         try:
@@ -313,14 +332,13 @@ class ModelRepository:
                 file.write(manifest.to_json())
                 file.flush()
                 os.fsync(file.fileno())
-            with self._lock:
-                temporary.replace(path)
-                sync_folder(self.folder)
-                self._manifests[manifest.name] = manifest
-                seen = _state_of(path)
-                if seen is not None:
-                    self._read_states[manifest.name] = seen
-                self.problems.pop(manifest.name, None)
+            temporary.replace(path)
+            sync_folder(self.folder)
+            self._manifests[manifest.name] = manifest
+            seen = _state_of(path)
+            if seen is not None:
+                self._read_states[manifest.name] = seen
+            self.problems.pop(manifest.name, None)
         finally:
             temporary.unlink(missing_ok=True)
 

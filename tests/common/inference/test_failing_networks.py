@@ -89,6 +89,28 @@ def test_a_network_that_hangs_in_its_measurement_is_not_measured_again_at_once_a
     assert use(memory, "other") == 2.0
 
 
+def test_a_network_that_is_removed_during_its_measurement_leaves_no_files_and_can_be_added_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = measurement.measure
+
+    def remove_and_measure(path: Path, name: str, **options: Any) -> Any:
+        found = real(path, name, **options)
+        place.repository.remove(name)
+        options["prepared"].mkdir()  # as if it was saved after the removal
+        return found
+
+    place.add("gone", None)
+    memory = place.memory()
+    with monkeypatch.context() as patch:
+        patch.setattr(measurement_queue, "measure", remove_and_measure)
+        with pytest.raises(Unavailable, match="'gone' has just been replaced or removed"):
+            lease_of(memory, "gone").result(LONG_S)
+    assert list(place.repository.folder.iterdir()) == []
+    place.add("gone")
+    assert use(memory, "gone") == 2.0
+
+
 def test_a_file_that_disappears_during_its_measurement_fails_the_requests_and_can_be_added_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

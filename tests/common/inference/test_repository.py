@@ -114,6 +114,32 @@ def test_a_measurement_is_stored_without_a_new_version(folder: Path, network: Pa
     assert Manifest.from_json(kept.to_json(shared=True)).measured is None
 
 
+def test_a_measurement_keeps_labels_that_were_changed_meanwhile(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    measured = add_network(repository, "adder", network, ["a"])
+    add_network(ModelRepository(folder), "adder", network, ["b"])
+    kept = repository.note_measured(measured, MEASURED)
+    assert (kept.labels, kept.version, kept.measured) == (("b",), 2, MEASURED)
+    assert repository.get("adder") == ModelRepository(folder).get("adder") == kept
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_measurement_of_a_removed_or_replaced_network_is_not_stored(
+    folder: Path, network: Path, tmp_path: Path, change: str
+) -> None:
+    repository, other = ModelRepository(folder), ModelRepository(folder)
+    measured = add_network(repository, "adder", network)
+    if change == "removed":
+        other.remove("adder")
+    else:
+        add_network(other, "adder", adder_network(tmp_path / "other.onnx", 2.0))
+    before = {*folder.iterdir()}
+    with pytest.raises(Unavailable, match="'adder' has just been replaced or removed"):
+        repository.note_measured(measured, MEASURED)
+    assert {*folder.iterdir()} == before
+    assert all(one.measured is None for one in ModelRepository(folder).manifests().values())
+
+
 def test_a_network_cannot_stand_in_for_itself(network: Path) -> None:
     with pytest.raises(InvalidArgument, match="adder cannot stand in for itself"):
         replace(manifest_of_file(network, "adder"), accuracy=0.7, stands_in_for="adder")
