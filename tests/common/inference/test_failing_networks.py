@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Unavailable
+from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
 from support.network_memory import Place, use
 from support.networks import add_network, adder_network, endless_network, lease_of
@@ -36,7 +36,7 @@ def test_a_damaged_file_fails_waiting_requests_and_is_quarantined(place: Place, 
     path.write_bytes(b"x" * path.stat().st_size)
     memory = place.memory()
     lease = lease_of(memory, "bad")
-    with pytest.raises(CorruptStore, match="checksum"):
+    with pytest.raises(NotFound, match="checksum"):
         lease.result(LONG_S)
     wait_until(lambda: not place.repository.has("bad"), what="the quarantine")
     with pytest.raises(NotFound, match="checksum"):
@@ -50,7 +50,7 @@ def test_a_file_that_is_not_a_network_is_quarantined(place: Place) -> None:
     source.write_text("no network")
     add_network(place.repository, "text", source)
     memory = place.memory()
-    with pytest.raises(CorruptStore, match="text cannot be loaded"):
+    with pytest.raises(NotFound, match="text cannot be loaded"):
         lease_of(memory, "text").result(LONG_S)
     wait_until(lambda: not place.repository.has("text"), what="the quarantine")
 
