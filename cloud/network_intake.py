@@ -200,12 +200,13 @@ class NetworkIntake(Service):
         return answer
 
     def remove_model(self, request: pb.RemoveModelRequest, context: CallContext) -> pb.RemoveModelResponse:
-        """Remove a network. The request must name it."""
+        """Remove a network, or what has arrived of it. The request must name it."""
         del request
         self._store.check_writable()
-        manifest = self._repository.get(context.catalogue)
-        self._repository.remove(manifest.name)
-        self._note_change(Author(context.caller.name, context.caller.key), manifest, "removed")
+        manifest = self._repository.manifests().get(context.catalogue)
+        self._repository.remove(context.catalogue)
+        if manifest is not None:
+            self._note_change(Author(context.caller.name, context.caller.key), manifest, "removed")
         return pb.RemoveModelResponse()
 
     def _received_bytes(self, part: Path, wanted: Manifest) -> int:

@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -281,19 +281,19 @@ class ModelRepository:
         return current
 
     def remove(self, name: str) -> None:
-        """Remove a network.
+        """Remove a network, and partial files of its name.
 
         Raises
         ------
         InvalidArgument
             If no network may have this name.
         NotFound
-            If there is no network of that name.
+            If there is no network and no partial file of that name.
         SetupError
             If its files cannot be removed.
         """
         check_name(name)
-        if not (self.folder / f"{name}.json").exists():
+        if not (self.folder / f"{name}.json").exists() and not any(self._files_of(name, "part")):
             self.get(name)
         try:
             (self.folder / f"{name}.json").unlink(missing_ok=True)
@@ -304,16 +304,27 @@ class ModelRepository:
             self._remove_entry(name)
             self.problems.pop(name, None)
 
+    def remove_parts(self, before_s: float) -> None:
+        """Remove partial files that were last written before this time [s since the epoch]."""
+        for path in self.folder.glob("*.part"):
+            with suppress(OSError):  # another process may have removed it
+                if path.stat().st_mtime < before_s:
+                    path.unlink()
+                    self._log.info("an abandoned upload was removed", file=path.name)
+
     def _drop_files(self, name: str, kept: Path | None = None) -> None:
-        """Delete files of former versions. The 16 digits exclude networks with a similar name."""
-        digits = "[0-9a-f]" * 16
+        """Delete files of former versions."""
         for ending in ("onnx", "part"):
-            for path in self.folder.glob(f"{name}-{digits}.{ending}"):
+            for path in self._files_of(name, ending):
                 if path != kept:
                     path.unlink(missing_ok=True)
-        for path in self.folder.glob(f"{name}-{digits}.prepared"):
+        for path in self._files_of(name, "prepared"):
             if kept is None or path.stem != kept.stem:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _files_of(self, name: str, ending: str) -> Iterator[Path]:
+        """Files of all versions of a network. The 16 digits exclude networks with a similar name."""
+        return self.folder.glob(f"{name}-{'[0-9a-f]' * 16}.{ending}")
 
     def _remove_entry(self, name: str) -> None:
         for known in (self._manifests, self._read_states, self._checked):

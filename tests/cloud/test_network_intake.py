@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from nearsight.__main__ import main
 from nearsight.cloud import network_intake
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.network_intake import AddedNetwork, NetworkIntake, RemoteNetworks
+from nearsight.cloud.networks import CloudNetworks
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import manifest_of_file
@@ -274,6 +278,24 @@ def test_an_upload_cannot_be_changed_while_it_is_measured(
     assert remote.add(file, wanted, lambda _: None).done == "added"
     here = cloud.networks.repository
     assert here.path(here.get("adder")).read_bytes() == file.read_bytes()
+
+
+def test_an_abandoned_upload_is_removed_by_name_or_at_the_start_after_a_day(
+    place: Path, cloud: CloudDaemon, remote: RemoteNetworks
+) -> None:
+    wanted = manifest_of_file(adder_network(place / "adder.onnx"), "adder")
+    assert remote._put(wanted, 0, b"some") == 4
+    remote.remove("adder")
+    assert not parts(place)
+    with pytest.raises(NotFound):
+        remote.remove("adder")
+    for hours in (25, 23):
+        other = replace(wanted, name=f"h{hours}")
+        remote._put(other, 0, b"some")
+        (part,) = (place / "models").glob(f"h{hours}-*.part")
+        os.utime(part, (time.time() - hours * 3600,) * 2)
+    CloudNetworks(ModelSettings(folder=place / "models"), 1.0, SYSTEM_CLOCK).stop(0)
+    assert [one.name[:3] for one in parts(place)] == ["h23"]
 
 
 def test_a_network_that_hangs_is_given_up_while_the_cloud_serves(place: Path) -> None:

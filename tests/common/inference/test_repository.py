@@ -161,8 +161,24 @@ def test_a_saved_graph_is_added_and_removed_with_its_file(
     assert before.read_text() == "adder.onnx"
     after = add(adder_network(tmp_path / "other.onnx", 2.0))
     assert (before.parent.exists(), after.read_text()) == (False, "other.onnx")
+    repository.path(manifest_of_file(network, "adder"), "part").touch()
     repository.remove("adder")
     assert list(folder.iterdir()) == []
+
+
+def test_partial_files_are_removed_by_name_or_by_age(folder: Path, network: Path) -> None:
+    repository, parts = ModelRepository(folder), {}
+    folder.mkdir()
+    for name, written_s in (("old", 1000), ("new", 2000), ("new-er", 3000)):
+        parts[name] = repository.path(manifest_of_file(network, name), "part")
+        parts[name].touch()
+        os.utime(parts[name], (written_s, written_s))
+    repository.remove_parts(before_s=1500)
+    assert {*folder.iterdir()} == {parts["new"], parts["new-er"]}
+    repository.remove("new")
+    assert {*folder.iterdir()} == {parts["new-er"]}
+    with pytest.raises(NotFound):
+        repository.remove("new")
 
 
 def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, network: Path) -> None:
