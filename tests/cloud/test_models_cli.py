@@ -88,6 +88,28 @@ def test_a_file_is_not_a_folder_of_networks(place: Path, capsys: pytest.CaptureF
         assert capsys.readouterr().err == "error: adder.onnx is a file; name a folder of networks\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--key", "me.key"], "keys are given, but no running daemon"),
+        (["--server-key", "x"], "keys are given, but no running daemon"),
+        (["ENDPOINT", "--folder", "models"], "a running daemon is given, and also a folder"),
+        (["ENDPOINT", "--config", "nearsight.toml"], "a running daemon is given, and also a folder"),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, endpoint in (
+        (["add", "colours.onnx"], "--to"),
+        (["list"], "--from"),
+        (["remove", "a"], "--from"),
+    ):
+        given = [f"{endpoint}=tcp://127.0.0.1:9" if one == "ENDPOINT" else one for one in options]
+        assert main(["models", *command, *given]) == 2
+        assert says in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_network_is_profiled(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "profile", "colours.onnx", "--cycles", "2", "--executions", "3"]) == 0
     told = capsys.readouterr().out
