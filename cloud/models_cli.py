@@ -100,6 +100,7 @@ def add(
     from nearsight.common.command_line.terminal import progress_bar
     from nearsight.common.inference.repository import manifest_of_file
 
+    _check_options(to, folder, config, key, server_key)
     manifest = replace(
         manifest_of_file(file, name or file.stem),
         labels=_labels(labels),
@@ -114,7 +115,7 @@ def add(
         place, added = str(repository.folder), measure_and_add(repository, settings, file, manifest)
     else:
         with (
-            _channel(to, folder, key, server_key) as channel,
+            _channel(to, key, server_key) as channel,
             progress_bar("sending bytes", manifest.size_bytes) as advance,
         ):
             place, added = to, RemoteNetworks(channel).add(file, manifest, advance)
@@ -135,6 +136,7 @@ def list_models(
     """List the networks of a folder, or of a running cloud or edge, with their costs."""
     from nearsight.common.inference.manifest import Manifest
 
+    _check_options(endpoint, folder, config, key, server_key)
     if endpoint is not None:
         response: ListModelsResponse = _ask(endpoint, "ListModels", timeout_s, key, server_key)
         rows = [
@@ -171,12 +173,13 @@ def remove(
     """Remove networks, from a folder or a running cloud. Edges remove them as well."""
     from nearsight.cloud.network_intake import RemoteNetworks
 
+    _check_options(endpoint, folder, config, key, server_key)
     with ExitStack() as stack:
         place: ModelRepository | RemoteNetworks
         if endpoint is None:
             place = _repository(models_settings(config, folder))
         else:
-            place = RemoteNetworks(stack.enter_context(_channel(endpoint, folder, key, server_key)))
+            place = RemoteNetworks(stack.enter_context(_channel(endpoint, key, server_key)))
         for name in names:
             place.remove(name)
             print_line(f"removed {name}")
@@ -242,13 +245,13 @@ def profile(
         within_s=settings.load_limit_s * cycles,
         prepared=repository.path(manifest, "prepared") if manifest is not None else None,
     )
-    if manifest is not None:
-        repository.note_measured(manifest, measured)
     if as_json:
         print_json([one._asdict() for one in measurements])
-        return
-    columns = ("", "median", "least", "most")
-    print_table(columns, _steps(measurements), title=f"{path.name}: {cycles} cycles", right=columns[1:])
+    else:
+        columns = ("", "median", "least", "most")
+        print_table(columns, _steps(measurements), title=f"{path.name}: {cycles} cycles", right=columns[1:])
+    if manifest is not None:
+        repository.note_measured(manifest, measured)
 
 
 def _show(
@@ -316,16 +319,28 @@ def _labels(path: Path | None) -> tuple[str, ...]:
     return labels
 
 
+def _check_options(
+    endpoint: str | None,
+    folder: Path | None,
+    config: Path | None,
+    key: Path | None,
+    server_key: str | None,
+) -> None:
+    """Raise `InvalidArgument` if an option would have no effect."""
+    if endpoint is None and (key is not None or server_key is not None):
+        raise InvalidArgument("keys are given, but no running daemon", advice="add its endpoint")
+    if endpoint is not None and (folder is not None or config is not None):
+        raise InvalidArgument(
+            "a running daemon is given, and also a folder or a settings file", advice="give only one of them"
+        )
+
+
 @contextmanager
-def _channel(
-    endpoint: str, folder: Path | None, key: Path | None, server_key: str | None
-) -> Iterator[Channel]:
-    """Channel to a daemon; `InvalidArgument` if a folder is given as well."""
+def _channel(endpoint: str, key: Path | None, server_key: str | None) -> Iterator[Channel]:
+    """Channel to a daemon."""
     from nearsight.common.rpc.client import Channel
     from nearsight.common.rpc.security import client_security
 
-    if folder is not None:
-        raise InvalidArgument("a folder and a running daemon are given", advice="give only one of them")
     security = client_security(key, server_key)
     with Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security) as channel:
         yield channel
@@ -337,7 +352,7 @@ def _ask(endpoint: str, method: str, timeout_s: float, key: Path | None, server_
     from nearsight.protos import inference_pb2
 
     request = getattr(inference_pb2, f"{method}Request")()
-    with _channel(endpoint, None, key, server_key) as channel:
+    with _channel(endpoint, key, server_key) as channel:
         asked = ModelsService.descriptor.methods_by_name[method]
         return channel.ask(asked, request, timeout_s=timeout_s).message
 

@@ -137,6 +137,8 @@ class NetworkIntake(Service):
         self._settings = settings
         self._store = store
         self._log = get_logger("models")
+        self._checking: list[Path] = []
+        """Files that are being checked and measured, or are queued for it. They must not change."""
         self._background = BackgroundWorker(clock, "nearsight-network-intake")
         self._background.start()
 
@@ -154,7 +156,7 @@ class NetworkIntake(Service):
         part = self._repository.path(wanted, "part")
         try:
             done_bytes = self._received_bytes(part, wanted)
-            if context.blobs:
+            if context.blobs and part not in self._checking:
                 piece = context.blobs[0]
                 if len(piece) > min(MOST_CHUNK_BYTES, wanted.size_bytes - request.offset):
                     raise InvalidArgument(f"a chunk of {len(piece)} bytes at {request.offset} is too long")
@@ -182,24 +184,29 @@ class NetworkIntake(Service):
             context.caller.catalogue_of(Access.CHANGES_CATALOGUE, wanted.stands_in_for)
         self._store.check_writable()
         by = Author(context.caller.name, context.caller.key)
+        part = self._repository.path(wanted, "part")
         answer: Future[pb.AddModelResponse] = pending()
 
         def work() -> None:
             try:
-                answer.set_result(self._add(wanted, by))
+                answer.set_result(self._add(wanted, part, by))
             except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
                 answer.set_exception(error)
+            finally:
+                self._checking.remove(part)
 
+        self._checking.append(part)
         self._background.submit(work)
         return answer
 
     def remove_model(self, request: pb.RemoveModelRequest, context: CallContext) -> pb.RemoveModelResponse:
-        """Remove a network. The request must name it."""
+        """Remove a network, or what has arrived of it. The request must name it."""
         del request
         self._store.check_writable()
-        manifest = self._repository.get(context.catalogue)
-        self._repository.remove(manifest.name)
-        self._note_change(Author(context.caller.name, context.caller.key), manifest, "removed")
+        manifest = self._repository.manifests().get(context.catalogue)
+        self._repository.remove(context.catalogue)
+        if manifest is not None:
+            self._note_change(Author(context.caller.name, context.caller.key), manifest, "removed")
         return pb.RemoveModelResponse()
 
     def _received_bytes(self, part: Path, wanted: Manifest) -> int:
@@ -218,7 +225,7 @@ class NetworkIntake(Service):
         part.touch()
         return 0
 
-    def _add(self, wanted: Manifest, by: Author) -> pb.AddModelResponse:
+    def _add(self, wanted: Manifest, part: Path, by: Author) -> pb.AddModelResponse:
         """Check, measure and add an uploaded file. Runs in the background thread.
 
         Raises
@@ -226,7 +233,6 @@ class NetworkIntake(Service):
         InvalidArgument, NotFound, Unavailable
             If the file is unusable, is incomplete, or cannot be added now.
         """
-        part = self._repository.path(wanted, "part")
         try:
             if self._repository.holds(wanted):
                 file = self._repository.checked_path(self._repository.get(wanted.name))

@@ -10,6 +10,9 @@ from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 
+_UPLOAD_S = 24 * 3600.0
+"""An interrupted upload can be resumed for this time; then the next start of the cloud removes it."""
+
 
 class CloudNetworks:
     """The networks that the cloud serves.
@@ -31,6 +34,7 @@ class CloudNetworks:
 
     def __init__(self, settings: ModelSettings, poll_interval_s: float, clock: Clock) -> None:
         self.repository = ModelRepository(settings.folder)
+        self.repository.remove_parts(before_s=clock.wall() - _UPLOAD_S)
         self.memory = ModelMemory(self.repository, settings, clock)
         self._poll_interval_s = poll_interval_s
         self._background = BackgroundWorker(clock, "nearsight-models")

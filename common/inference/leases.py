@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from nearsight.common.background.futures import pending
 from nearsight.common.clock import Clock
-from nearsight.common.errors import InternalError, NearsightError, Unavailable
+from nearsight.common.errors import CorruptStore, InternalError, NearsightError, NotFound, Unavailable
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.runtime import Network
 from nearsight.common.inference.tensors import Tensor
@@ -143,9 +143,13 @@ def release(done: Future[Lease]) -> None:
 
 
 def fail(waiting: Future[Lease], error: NearsightError) -> None:
-    """Set a new error of the same type on a waiting request; errors are not shared between threads."""
+    """Set a new error on a waiting request; errors are not shared between threads.
+
+    A damaged network is in quarantine, so for callers it does not exist. Other errors keep their type.
+    """
+    kind = NotFound if isinstance(error, CorruptStore) else type(error)
     with suppress(Exception):  # the future is already done if the daemon stops
-        waiting.set_exception(type(error)(error.message, advice=error.advice))
+        waiting.set_exception(kind(error.message, advice=error.advice))
 
 
 def stopping() -> Unavailable:

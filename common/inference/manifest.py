@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from typing import Literal, get_args
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
@@ -54,6 +55,10 @@ class Manifest:
             )
         if self.stands_in_for:
             check_name(self.stands_in_for)
+        if self.stands_in_for == self.name:
+            raise InvalidArgument(
+                f"network {self.name} cannot stand in for itself", advice="name the network that it replaces"
+            )
         if (self.accuracy is None and self.stands_in_for) or not 0 <= (self.accuracy or 0.0) <= 1:
             raise InvalidArgument(
                 f"network {self.name} has accuracy {self.accuracy} and stands in for "
@@ -69,8 +74,8 @@ class Manifest:
             raise InvalidArgument(f"the manifest of {self.name} is damaged")
 
     def same_network(self, other: Manifest | None) -> bool:
-        """Whether another manifest has the same version and checksum."""
-        return other is not None and (other.version, other.checksum) == (self.version, self.checksum)
+        """Whether another manifest differs at most in its measurement."""
+        return other is not None and _all_but_costs(other) == _all_but_costs(self)
 
     def to_json(self, *, shared: bool = False) -> str:
         """Encode as JSON. With ``shared``, values that hold only for this machine are omitted."""
@@ -97,6 +102,9 @@ class Manifest:
             raise CorruptStore(
                 f"a manifest of a network is damaged: {error}", advice="add the model again"
             ) from error
+
+
+_all_but_costs = attrgetter(*(one.name for one in fields(Manifest) if one.name != "measured"))
 
 
 def check_name(name: str) -> None:

@@ -20,6 +20,7 @@ from statistics import median
 from typing import NamedTuple
 
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
+from nearsight.common.inference.external_data import check_is_one_file
 from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.saved_graphs import prepare, temporary_folder
@@ -127,14 +128,14 @@ def measure(
     Raises
     ------
     CorruptStore
-        If the file is not a network, or the process crashed or exceeded the time limit.
+        If the file is not a network, or not all of it.
     MissingDependency
         If onnxruntime is not installed.
     Unavailable
-        If the process cannot be started.
+        If the process cannot be started, crashed, or exceeded the time limit. The cause may be this machine.
     """
     runtime = Runtime(threads)
-    version = runtime.version
+    version, size_bytes = runtime.version, path.stat().st_size
     runtime.close()
     arguments = [str(path), name, str(threads), str(cycles), str(executions), str(prepared or "")]
     try:
@@ -144,7 +145,7 @@ def measure(
             shutil.rmtree(temporary_folder(prepared), ignore_errors=True)
     measured, all_cycles = _measured(output, version)
     # The process may have had enough free memory for a small network, which then would seem to need none.
-    return replace(measured, memory_bytes=max(measured.memory_bytes, path.stat().st_size)), all_cycles
+    return replace(measured, memory_bytes=max(measured.memory_bytes, size_bytes)), all_cycles
 
 
 def run_measuring_process(command: Sequence[str], name: str, within_s: float) -> bytes:
@@ -158,17 +159,19 @@ def run_measuring_process(command: Sequence[str], name: str, within_s: float) ->
     try:
         done = subprocess.run(command, capture_output=True, timeout=within_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise CorruptStore(
+        raise Unavailable(
             f"measuring {name} exceeded the time limit of {within_s:g} s",
-            advice="check the file",
+            advice="raise models.load_limit_s, or check the file",
         ) from error
     except OSError as error:
         raise Unavailable(f"{name} cannot be measured: {error}", advice="try again") from error
     if done.returncode == _FAILED:
-        raise CorruptStore(done.stdout.decode(errors="replace").strip(), advice="add a complete ONNX file")
+        message, _, advice = done.stdout.decode(errors="replace").strip().partition("\n")
+        raise CorruptStore(message, advice=advice)
     if done.returncode:
-        raise CorruptStore(
-            f"{name} crashed the process that measured it: {_exit_reason(done)}", advice="check the file"
+        raise Unavailable(
+            f"{name} crashed the process that measured it: {_exit_reason(done)}",
+            advice="check the file, and the free memory of this machine",
         )
     return done.stdout
 
@@ -208,13 +211,14 @@ def _main(path: str, name: str, threads: str, cycles: str, executions: str, prep
     """Entry point of the measuring process: prints cycles as JSON, or an error and returns `_FAILED`."""
     try:
         runtime = Runtime(int(threads))
+        check_is_one_file(Path(path), name)
         saved = bool(prepared) and prepare(runtime, Path(path), name, Path(prepared))
         used = Path(prepared) / SAVED_GRAPH if saved else Path(path)
         measured = measure_here(
             used, name, runtime, cycles=int(cycles), executions=int(executions), saved=saved
         )
     except NearsightError as error:
-        print(error.message)  # noqa: T201
+        print(error.message, error.advice, sep="\n")  # noqa: T201
         return _FAILED
     print(json.dumps(measured))  # noqa: T201
     return 0

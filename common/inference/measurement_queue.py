@@ -1,11 +1,12 @@
 """Measures each network in a process of its own before it is loaded here (`measurement.py`).
 
-A damaged file is moved to quarantine. If measuring or loading fails for another reason, requests for the
-network fail with that error until the retry interval has passed.
+A damaged file is moved to quarantine. If measuring or loading fails for another reason, such as a time limit,
+requests for the network fail with that error until the retry interval has passed.
 """
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 
@@ -94,6 +95,8 @@ class MeasurementQueue:
         if isinstance(error, CorruptStore):
             self._repository.quarantine(manifest, error.message)
             return
+        if not self._repository.holds(manifest):  # it was removed or replaced meanwhile
+            return
         self._log.error("network not loaded", network=manifest.name, error=str(error))
         with self._lock:
             self._problems[manifest.name] = (manifest, self._clock.monotonic() + _RETRY_S, error)
@@ -115,13 +118,14 @@ class MeasurementQueue:
 
     def _measure(self, manifest: Manifest) -> None:
         outcome: Manifest | NearsightError
+        prepared = self._repository.path(manifest, "prepared")
         try:
             measured, _ = measure(
                 self._repository.checked_path(manifest),
                 manifest.name,
                 threads=self._settings.threads,
                 within_s=self._settings.load_limit_s,
-                prepared=self._repository.path(manifest, "prepared"),
+                prepared=prepared,
             )
             outcome = self._repository.note_measured(manifest, measured)
         except NearsightError as error:
@@ -131,6 +135,7 @@ class MeasurementQueue:
                 f"network {manifest.name} cannot be measured: {error}"
             )
         if isinstance(outcome, NearsightError):
+            shutil.rmtree(prepared, ignore_errors=True)  # it would stay if the network was removed meanwhile
             self.failed(manifest, outcome)
         with self._lock:
             waiting = self._waiting.pop(manifest.name, [])

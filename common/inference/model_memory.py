@@ -358,6 +358,7 @@ class ModelMemory:
                 if not self._is_temporary(decision):
                     error = self._refusal(decision)
                     refused += [(one, error) for one in self._pending_loads.pop(name).waiting]
+                    self._requests.settled(name, self._clock.monotonic())
         for one, error in refused:
             fail(one, error)
 

@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from nearsight.common.errors import (
     Unavailable,
     as_setup_error,
 )
+from nearsight.common.inference.external_data import check_is_one_file
 from nearsight.common.inference.manifest import Manifest, check_name
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.logging import get_logger
@@ -139,7 +140,8 @@ class ModelRepository:
         Raises
         ------
         CorruptStore
-            If the file is missing or its checksum is wrong. The network is then moved to quarantine.
+            If the file is missing, its checksum is wrong, or its weights are in another file. The network is
+            then moved to quarantine.
         Unavailable
             If another process has just replaced or removed the network.
         """
@@ -147,26 +149,31 @@ class ModelRepository:
         seen = _state_of(path)
         if seen is not None and self._checked.get(name) == seen:
             return path
-        why = f"the file of network {name!r} is missing: {path}"
-        if seen is not None:
+        try:
+            if seen is None:
+                why = f"the file of network {name!r} is missing: {path}"
+                raise CorruptStore(why, advice="add the model again")
             found = checksum_of(path)
-            if found == manifest.checksum:
-                self._checked[name] = seen
-                return path
-            why = f"{path} is damaged: checksum {found[:12]}…, not {manifest.checksum[:12]}…"
-        self.refresh()
-        if not self.quarantine(manifest, why):
-            raise Unavailable(f"network {name!r} has just been replaced or removed", advice="try again")
-        raise CorruptStore(why, advice="add the model again")
+            if found != manifest.checksum:
+                why = f"{path} is damaged: checksum {found[:12]}…, not {manifest.checksum[:12]}…"
+                raise CorruptStore(why, advice="add the model again")
+            check_is_one_file(path, name)
+        except CorruptStore as error:
+            self.refresh()
+            if not self.quarantine(manifest, error.message):
+                raise _gone(name) from error
+            raise
+        self._checked[name] = seen
+        return path
 
     def quarantine(self, manifest: Manifest, why: str) -> bool:
         """Remove a damaged network from use, and move its files to the quarantine folder.
 
-        Returns False if another network of this name has replaced it.
+        Returns False if the network was removed, or replaced by another file.
         """
         name = manifest.name
         with self._lock:
-            if not manifest.same_network(self._manifests.get(name)):
+            if not self.holds(manifest):
                 return False
             self._remove_entry(name)
             self._note_problem(name, why)
@@ -219,7 +226,8 @@ class ModelRepository:
             if prepared is not None and prepared.exists():
                 shutil.rmtree(path.with_suffix(".prepared"), ignore_errors=True)
                 shutil.move(prepared, path.with_suffix(".prepared"))
-            self._write(manifest)
+            with self._lock:
+                self._write(manifest)
             self._drop_files(manifest.name, path)
         except OSError as error:
             if not move:
@@ -230,7 +238,7 @@ class ModelRepository:
         return manifest
 
     def relabel(self, wanted: Manifest) -> None:
-        """Replace the manifest of the same file, and keep the measurement made on this machine.
+        """Replace the manifest of the same file, unless it is gone; keep the measurement of this machine.
 
         Raises
         ------
@@ -238,37 +246,54 @@ class ModelRepository:
             If the manifest cannot be written.
         """
         try:
-            self._write(replace(wanted, measured=self.get(wanted.name).measured))
+            with self._lock:
+                former = self._manifests.get(wanted.name)
+                if former is not None:
+                    self._write(replace(wanted, measured=former.measured))
         except OSError as error:
             raise _storage_error(error, f"network {wanted.name!r} cannot be changed") from error
 
     def note_measured(self, manifest: Manifest, measured: Measurement) -> Manifest:
-        """Store the costs of a network. If writing fails, they are kept in this process only."""
-        manifest = replace(manifest, measured=measured)
+        """Store the costs of a network. If writing fails, they are kept in this process only.
+
+        Returns
+        -------
+        The manifest with these costs. Its other values may have changed since the measurement began.
+
+        Raises
+        ------
+        Unavailable
+            If the network was removed, or replaced by another file, since the measurement began.
+        """
+        name = manifest.name
         with self._lock:
-            if self._manifests.get(manifest.name, manifest).checksum != manifest.checksum:
-                return manifest
-            self._manifests[manifest.name] = manifest
-        try:
-            self._write(manifest)
-        except OSError as error:
-            self._log.warning("a measurement cannot be stored", network=manifest.name, error=str(error))
-        return manifest
+            try:  # another process may have changed it
+                current = Manifest.from_json((self.folder / f"{name}.json").read_text())
+            except (OSError, UnicodeDecodeError, CorruptStore) as error:
+                raise _gone(name) from error
+            if current.checksum != manifest.checksum:
+                raise _gone(name)
+            current = self._manifests[name] = replace(current, measured=measured)
+            try:
+                self._write(current)
+            except OSError as error:
+                self._log.warning("a measurement cannot be stored", network=name, error=str(error))
+        return current
 
     def remove(self, name: str) -> None:
-        """Remove a network.
+        """Remove a network, and partial files of its name.
 
         Raises
         ------
         InvalidArgument
             If no network may have this name.
         NotFound
-            If there is no network of that name.
+            If there is no network and no partial file of that name.
         SetupError
             If its files cannot be removed.
         """
         check_name(name)
-        if not (self.folder / f"{name}.json").exists():
+        if not (self.folder / f"{name}.json").exists() and not any(self._files_of(name, "part")):
             self.get(name)
         try:
             (self.folder / f"{name}.json").unlink(missing_ok=True)
@@ -279,16 +304,27 @@ class ModelRepository:
             self._remove_entry(name)
             self.problems.pop(name, None)
 
+    def remove_parts(self, before_s: float) -> None:
+        """Remove partial files that were last written before this time [s since the epoch]."""
+        for path in self.folder.glob("*.part"):
+            with suppress(OSError):  # another process may have removed it
+                if path.stat().st_mtime < before_s:
+                    path.unlink()
+                    self._log.info("an abandoned upload was removed", file=path.name)
+
     def _drop_files(self, name: str, kept: Path | None = None) -> None:
-        """Delete files of former versions. The 16 digits exclude networks with a similar name."""
-        digits = "[0-9a-f]" * 16
+        """Delete files of former versions."""
         for ending in ("onnx", "part"):
-            for path in self.folder.glob(f"{name}-{digits}.{ending}"):
+            for path in self._files_of(name, ending):
                 if path != kept:
                     path.unlink(missing_ok=True)
-        for path in self.folder.glob(f"{name}-{digits}.prepared"):
+        for path in self._files_of(name, "prepared"):
             if kept is None or path.stem != kept.stem:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _files_of(self, name: str, ending: str) -> Iterator[Path]:
+        """Files of all versions of a network. The 16 digits exclude networks with a similar name."""
+        return self.folder.glob(f"{name}-{'[0-9a-f]' * 16}.{ending}")
 
     def _remove_entry(self, name: str) -> None:
         for known in (self._manifests, self._read_states, self._checked):
@@ -299,6 +335,7 @@ class ModelRepository:
         self._log.error("a network cannot be used", network=name, error=why)
 
     def _write(self, manifest: Manifest) -> None:
+        """Write a manifest; the lock is held."""
         path = self.folder / f"{manifest.name}.json"
         temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
         try:
@@ -306,14 +343,13 @@ class ModelRepository:
                 file.write(manifest.to_json())
                 file.flush()
                 os.fsync(file.fileno())
-            with self._lock:
-                temporary.replace(path)
-                sync_folder(self.folder)
-                self._manifests[manifest.name] = manifest
-                seen = _state_of(path)
-                if seen is not None:
-                    self._read_states[manifest.name] = seen
-                self.problems.pop(manifest.name, None)
+            temporary.replace(path)
+            sync_folder(self.folder)
+            self._manifests[manifest.name] = manifest
+            seen = _state_of(path)
+            if seen is not None:
+                self._read_states[manifest.name] = seen
+            self.problems.pop(manifest.name, None)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -356,6 +392,10 @@ def _state_of(path: Path) -> _FileState | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _gone(name: str) -> Unavailable:
+    return Unavailable(f"network {name!r} has just been replaced or removed", advice="try again")
 
 
 def _storage_error(error: OSError, what: str) -> SetupError:

@@ -115,7 +115,10 @@ class ModelsService(Service):
             raise InvalidArgument(
                 f"offset {request.offset} is not in the file of {manifest.size_bytes} bytes"
             )
-        path = self._repository.checked_path(manifest)
+        try:
+            path = self._repository.checked_path(manifest)
+        except CorruptStore as error:
+            raise NotFound(error.message, advice=error.advice) from error
         with path.open("rb") as file:
             chunk = os.pread(file.fileno(), request.length, request.offset)
         if not chunk:

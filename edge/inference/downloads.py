@@ -14,6 +14,7 @@ from pathlib import Path
 import xxhash
 
 from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, SetupError, as_setup_error
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import ModelRepository, checksum_of
@@ -28,6 +29,8 @@ _log = get_logger("models")
 _TIMEOUT_S = 20.0
 _BACK_OFF_S = (1.0, 30.0)
 """Back-off after the first failure, and its maximum."""
+_UNUSABLE_S = (30.0, 3600.0)
+"""Time until a downloaded file that cannot be used is downloaded again, and its maximum."""
 
 
 @dataclass(slots=True)
@@ -51,15 +54,22 @@ class NetworkDownloads:
     """Destination of the files."""
     background: BackgroundWorker
     """Executes everything except the public methods."""
+    clock: Clock
+    """Must run in real time."""
     on_downloaded: Callable[[str], None]
     """Called with the name of each network whose download is complete."""
     on_missing: Callable[[], None]
     """Called if the cloud does not have a requested file."""
     _queue: deque[_Download] = field(default_factory=deque, init=False)
     _busy: bool = field(default=False, init=False)
+    _finished: dict[str, tuple[str, int, float]] = field(default_factory=dict, init=False)
+    """By name: checksum of the last download, how often it was downloaded, earliest time of the next [s]."""
 
     def enqueue(self, manifest: Manifest) -> None:
-        """Download this file, unless it is queued or already in the repository. For any thread."""
+        """Download this file, unless it is queued or already in the repository. For any thread.
+
+        A file that was in quarantine after its last download is downloaded again only after a while.
+        """
         self.background.submit(lambda: self._enqueue(manifest))
 
     @property
@@ -77,6 +87,10 @@ class NetworkDownloads:
 
     def _enqueue(self, manifest: Manifest) -> None:
         if self.repository.holds(manifest):
+            return
+        checksum, _, next_s = self._finished.get(manifest.name, ("", 0, 0.0))
+        unusable = checksum == manifest.checksum and manifest.name in self.repository.problems
+        if unusable and self.clock.monotonic() < next_s:
             return
         for one in list(self._queue):
             if one.manifest.name == manifest.name:
@@ -140,10 +154,15 @@ class NetworkDownloads:
             raise CorruptStore(
                 f"the downloaded file of {download.manifest.name} is damaged; the download restarts"
             )
-        self.repository.add(download.part, download.manifest, move=True)
+        manifest = download.manifest
+        self.repository.add(download.part, manifest, move=True)
         self._queue.remove(download)
-        _log.info("network downloaded", network=download.manifest.name)
-        self.on_downloaded(download.manifest.name)
+        checksum, times, _ = self._finished.get(manifest.name, ("", 0, 0.0))
+        times = times if checksum == manifest.checksum else 0
+        next_s = self.clock.monotonic() + _pause_s(_UNUSABLE_S, times)
+        self._finished[manifest.name] = manifest.checksum, times + 1, next_s
+        _log.info("network downloaded", network=manifest.name)
+        self.on_downloaded(manifest.name)
         self._next()
 
     def _failed(self, download: _Download, error: NearsightError | OSError) -> None:
@@ -151,13 +170,18 @@ class NetworkDownloads:
         if isinstance(error, OSError):
             known = as_setup_error(error)
             error = known or SetupError(f"cannot write to {self.repository.folder}: {error}")
-        pause_s = min(_BACK_OFF_S[0] * 2**download.failures, _BACK_OFF_S[1])
+        pause_s = _pause_s(_BACK_OFF_S, download.failures)
         download.failures += 1
         if str(error) != download.problem:
             _log.warning("network download failed", network=download.manifest.name, error=str(error))
         download.problem = str(error)
         self._queue.rotate(-1)
         self.background.submit(self._next, name=f"download {download.manifest.name}", after_s=pause_s)
+
+
+def _pause_s(limits_s: tuple[float, float], before: int) -> float:
+    """Pause that doubles with each time before, from the first limit to the second."""
+    return min(limits_s[0] * 2.0 ** min(before, 60), limits_s[1])
 
 
 def _chunk_of(reply: Reply) -> memoryview:

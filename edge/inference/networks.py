@@ -92,6 +92,7 @@ class EdgeNetworks:
             cloud,
             self.repository,
             self._background,
+            clock,
             on_downloaded=self._downloaded,
             on_missing=self._list_soon,
         )
@@ -295,7 +296,10 @@ class EdgeNetworks:
             raise NotFound("this edge loads no networks", advice="set models.memory_mb")
         if not self.repository.holds(offered):
             self._downloads.enqueue(offered)
-            raise NotFound(f"network {name!r} is not downloaded yet{self._why_not(name)}", advice="try again")
+            if not self._cloud_lost() or not self.repository.has(name):  # an earlier file is better than none
+                raise NotFound(
+                    f"network {name!r} is not downloaded yet{self._why_not(name)}", advice="try again"
+                )
         if not self._cloud_lost() and not self._is_worth_it(name):
             raise Overloaded(
                 f"network {name!r} is not loaded, since it would evict networks that save more time",
@@ -332,7 +336,7 @@ class EdgeNetworks:
         return measured is None or measured.memory_bytes <= state.budget_bytes - state.used_bytes
 
     def _why_not(self, name: str) -> str:
-        why = self._downloads.problem(name)
+        why = self._downloads.problem(name) or self.repository.problems.get(name)
         return f": {why}" if why else ""
 
     def _expected_forward_ms(self, name: str) -> float:
@@ -398,7 +402,7 @@ class EdgeNetworks:
                 self.repository.remove(name)
             elif wanted.checksum != manifest.checksum:
                 self._downloads.enqueue(wanted)
-            elif wanted.version != manifest.version:
+            elif not wanted.same_network(manifest):
                 self.repository.relabel(wanted)
         used, self._unlisted = self._unlisted, set()
         for name in used.union(self._pinned):

@@ -8,7 +8,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.inference.repository import ModelRepository
-from support.networks import COLOURS, adder_network, colour_network, endless_network
+from support.networks import COLOURS, adder_network, colour_network, endless_network, split_network
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,7 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["none.onnx"], "there is no file 'none.onnx'"),
         (["text.onnx"], "text cannot be loaded"),
         (["empty.onnx"], "is empty"),
+        (["split.onnx"], "the weights of split are in another file; merge the files: python -c 'import onnx"),
         (["colours.onnx", "--labels", "two.txt"], "has 3 classes, but there are 2 labels"),
         (["colours.onnx", "--labels", "empty.onnx"], "there is no label in"),
         (
@@ -57,6 +58,10 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["colours.onnx", "--pixels", "0..7"], "use one of 0..255"),
         (["colours.onnx", "--name", "a/b"], "'a/b' is not a valid name of a network"),
         (["adder.onnx", "--labels", "labels.txt"], "not an image"),
+        (
+            ["adder.onnx", "--accuracy", "0.7", "--stands-in-for", "adder"],
+            "adder cannot stand in for itself",
+        ),
         (["endless.onnx"], "measuring endless exceeded the time limit"),
     ],
 )
@@ -65,11 +70,12 @@ def test_invalid_networks_are_refused_and_not_stored(
 ) -> None:
     adder_network(place / "adder.onnx")
     endless_network(place / "endless.onnx", rounds=10**12)
+    split_network(place / "split.onnx")
     (place / "text.onnx").write_text("no network")
     (place / "empty.onnx").touch()
     (place / "two.txt").write_text("one\ntwo\n")
     (place / "nearsight.toml").write_text("[cloud.models]\nload_limit_s = 0.3\n" if "endless" in says else "")
-    assert main(["models", "add", *arguments]) in (2, 5)
+    assert main(["models", "add", *arguments]) in (2, 4, 5)
     error = capsys.readouterr().err
     assert says in error.replace("\n", " ")
     assert not (place / "models").exists()
@@ -80,6 +86,28 @@ def test_a_file_is_not_a_folder_of_networks(place: Path, capsys: pytest.CaptureF
     for command in (["add", "adder.onnx"], ["list"], ["remove", "adder"]):
         assert main(["models", *command, "--folder", "adder.onnx"]) == 2
         assert capsys.readouterr().err == "error: adder.onnx is a file; name a folder of networks\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--key", "me.key"], "keys are given, but no running daemon"),
+        (["--server-key", "x"], "keys are given, but no running daemon"),
+        (["ENDPOINT", "--folder", "models"], "a running daemon is given, and also a folder"),
+        (["ENDPOINT", "--config", "nearsight.toml"], "a running daemon is given, and also a folder"),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, endpoint in (
+        (["add", "colours.onnx"], "--to"),
+        (["list"], "--from"),
+        (["remove", "a"], "--from"),
+    ):
+        given = [f"{endpoint}=tcp://127.0.0.1:9" if one == "ENDPOINT" else one for one in options]
+        assert main(["models", *command, *given]) == 2
+        assert says in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_network_is_profiled(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

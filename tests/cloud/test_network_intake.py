@@ -2,9 +2,12 @@
 
 import errno
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,9 @@ from nearsight import InvalidArgument, NotFound, Recognizer, Unavailable
 from nearsight.__main__ import main
 from nearsight.cloud import network_intake
 from nearsight.cloud.daemon import CloudDaemon
-from nearsight.cloud.network_intake import NetworkIntake, RemoteNetworks
+from nearsight.cloud.network_intake import AddedNetwork, NetworkIntake, RemoteNetworks
+from nearsight.cloud.networks import CloudNetworks
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import manifest_of_file
@@ -25,7 +30,7 @@ from nearsight.common.rpc.security import generate_keys
 from nearsight.common.rpc.service import CallContext
 from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
-from support.networks import COLOURS, adder_network, colour_network, endless_network
+from support.networks import COLOURS, adder_network, colour_network, endless_network, split_network
 from support.recognizers import PATIENT
 from support.waiting import LONG_S
 
@@ -247,16 +252,62 @@ def test_networks_the_cloud_cannot_execute_are_refused_and_deleted(
     assert [path.suffix for path in (place / "models").iterdir()] == [".part"], "only the labels were wrong"
 
 
-def test_a_network_that_hangs_is_refused_while_the_cloud_serves(place: Path) -> None:
+def test_an_uploaded_network_cannot_read_other_files_of_the_cloud(
+    place: Path, remote: RemoteNetworks
+) -> None:
+    spy = split_network(place / "spy.onnx")
+    (place / "models").mkdir()
+    (place / "spy.onnx.data").rename(place / "models" / "spy.onnx.data")
+    with pytest.raises(InvalidArgument, match="the weights of spy are in another file"):
+        remote.add(spy, manifest_of_file(spy, "spy"), lambda _: None)
+    assert not parts(place)
+
+
+def test_an_upload_cannot_be_changed_while_it_is_measured(
+    place: Path, cloud: CloudDaemon, remote: RemoteNetworks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = adder_network(place / "adder.onnx")
+    wanted, measure_and_add = manifest_of_file(file, "adder"), network_intake.measure_and_add
+    longer, more = replace(wanted, size_bytes=wanted.size_bytes + 4), b"more"
+
+    def add_while_more_is_sent(*given: Any, **how: Any) -> AddedNetwork:
+        assert remote._put(longer, wanted.size_bytes, more) == wanted.size_bytes
+        return measure_and_add(*given, **how)
+
+    monkeypatch.setattr(network_intake, "measure_and_add", add_while_more_is_sent)
+    assert remote.add(file, wanted, lambda _: None).done == "added"
+    here = cloud.networks.repository
+    assert here.path(here.get("adder")).read_bytes() == file.read_bytes()
+
+
+def test_an_abandoned_upload_is_removed_by_name_or_at_the_start_after_a_day(
+    place: Path, cloud: CloudDaemon, remote: RemoteNetworks
+) -> None:
+    wanted = manifest_of_file(adder_network(place / "adder.onnx"), "adder")
+    assert remote._put(wanted, 0, b"some") == 4
+    remote.remove("adder")
+    assert not parts(place)
+    with pytest.raises(NotFound):
+        remote.remove("adder")
+    for hours in (25, 23):
+        other = replace(wanted, name=f"h{hours}")
+        remote._put(other, 0, b"some")
+        (part,) = (place / "models").glob(f"h{hours}-*.part")
+        os.utime(part, (time.time() - hours * 3600,) * 2)
+    CloudNetworks(ModelSettings(folder=place / "models"), 1.0, SYSTEM_CLOCK).stop(0)
+    assert [one.name[:3] for one in parts(place)] == ["h23"]
+
+
+def test_a_network_that_hangs_is_given_up_while_the_cloud_serves(place: Path) -> None:
     endless = endless_network(place / "endless.onnx", rounds=10**12)
     models = ModelSettings(folder=place / "models", load_limit_s=0.1)
     with (
         running_cloud(place / "cloud.db", models=models) as daemon,
         Channel(daemon.endpoint, client_id="test") as channel,
-        pytest.raises(InvalidArgument, match="measuring endless exceeded the time limit"),
+        pytest.raises(Unavailable, match="measuring endless exceeded the time limit"),
     ):
         RemoteNetworks(channel).add(endless, manifest_of_file(endless, "endless"), lambda _: None)
-    assert not parts(place)
+    assert not [*(place / "models").glob("*.json")]
 
 
 def test_a_full_disk_is_reported_and_keeps_received_chunks(

@@ -78,6 +78,14 @@ def colour_network(path: Path, *, weights_mb: float = 0.0, sharpness: float = 20
     return _saved(path, nodes, weights, [("photo", ["N", 3, SIDE_PX, SIDE_PX])], [(last, ["N", 3])])
 
 
+def split_network(path: Path) -> Path:
+    """A `colour_network` whose weights are in another file of the same folder."""
+    model = onnx.load(str(colour_network(path)))
+    data = {"save_as_external_data": True, "location": f"{path.name}.data", "size_threshold": 0}
+    onnx.save(model, str(path), **data)
+    return path
+
+
 def adder_network(path: Path, addend: float = 1.0, shape: Sequence[int | str] = ("N", 4)) -> Path:
     """Adds a number to a tensor of this shape."""
     weights = [numpy_helper.from_array(np.array(addend, np.float32), "addend")]

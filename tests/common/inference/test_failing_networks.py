@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Unavailable
+from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
 from support.network_memory import Place, use
 from support.networks import add_network, adder_network, endless_network, lease_of
@@ -36,7 +36,7 @@ def test_a_damaged_file_fails_waiting_requests_and_is_quarantined(place: Place, 
     path.write_bytes(b"x" * path.stat().st_size)
     memory = place.memory()
     lease = lease_of(memory, "bad")
-    with pytest.raises(CorruptStore, match="checksum"):
+    with pytest.raises(NotFound, match="checksum"):
         lease.result(LONG_S)
     wait_until(lambda: not place.repository.has("bad"), what="the quarantine")
     with pytest.raises(NotFound, match="checksum"):
@@ -50,12 +50,12 @@ def test_a_file_that_is_not_a_network_is_quarantined(place: Place) -> None:
     source.write_text("no network")
     add_network(place.repository, "text", source)
     memory = place.memory()
-    with pytest.raises(CorruptStore, match="text cannot be loaded"):
+    with pytest.raises(NotFound, match="text cannot be loaded"):
         lease_of(memory, "text").result(LONG_S)
     wait_until(lambda: not place.repository.has("text"), what="the quarantine")
 
 
-def test_a_network_that_crashes_its_measurement_is_quarantined_and_others_are_served(
+def test_a_network_that_crashes_its_measurement_is_not_measured_again_at_once_and_others_are_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.add("evil", None)
@@ -63,14 +63,15 @@ def test_a_network_that_crashes_its_measurement_is_quarantined_and_others_are_se
     memory = place.memory()
     with monkeypatch.context() as patch:
         patch.setattr(measurement.sys, "executable", _program(place.folder / "aborts", "kill -ABRT $$"))
-        with pytest.raises(CorruptStore, match="evil crashed the process that measured it: SIGABRT"):
+        with pytest.raises(Unavailable, match="evil crashed the process that measured it: SIGABRT"):
             lease_of(memory, "evil").result(LONG_S)
-        wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
         assert use(memory, "other") == 2.0
-    assert [path.name for path in place.repository.folder.glob("quarantine/*.json")] == ["evil.json"]
+    with pytest.raises(Unavailable, match="SIGABRT"):
+        memory.request("evil")
+    assert place.repository.has("evil")
 
 
-def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_served(
+def test_a_network_that_hangs_in_its_measurement_is_not_measured_again_at_once_and_others_are_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure_in_short_time(*network: Any, **options: Any) -> Any:
@@ -80,10 +81,34 @@ def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_s
     add_network(place.repository, "evil", endless_network(place.folder / "evil.onnx", rounds=10**12), ())
     place.add("other")
     memory = place.memory()
-    with pytest.raises(CorruptStore, match=r"measuring evil exceeded the time limit of 0\.3 s"):
+    with pytest.raises(Unavailable, match=r"measuring evil exceeded the time limit of 0\.3 s"):
         lease_of(memory, "evil").result(LONG_S)
-    wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
+    with pytest.raises(Unavailable, match="exceeded the time limit"):
+        memory.request("evil")
+    assert place.repository.has("evil")
     assert use(memory, "other") == 2.0
+
+
+def test_a_network_that_is_removed_during_its_measurement_leaves_no_files_and_can_be_added_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = measurement.measure
+
+    def remove_and_measure(path: Path, name: str, **options: Any) -> Any:
+        found = real(path, name, **options)
+        place.repository.remove(name)
+        options["prepared"].mkdir()  # as if it was saved after the removal
+        return found
+
+    place.add("gone", None)
+    memory = place.memory()
+    with monkeypatch.context() as patch:
+        patch.setattr(measurement_queue, "measure", remove_and_measure)
+        with pytest.raises(Unavailable, match="'gone' has just been replaced or removed"):
+            lease_of(memory, "gone").result(LONG_S)
+    assert list(place.repository.folder.iterdir()) == []
+    place.add("gone")
+    assert use(memory, "gone") == 2.0
 
 
 def test_a_file_that_disappears_during_its_measurement_fails_the_requests_and_can_be_added_again(

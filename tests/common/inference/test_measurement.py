@@ -14,7 +14,7 @@ from nearsight.common.inference.measurement import (
     measurement_from_dict,
     run_measuring_process,
 )
-from support.networks import colour_network, endless_network
+from support.networks import colour_network, endless_network, split_network
 from support.waiting import LONG_S
 
 
@@ -48,16 +48,16 @@ def test_a_network_takes_at_least_the_size_of_its_file(tmp_path: Path) -> None:
     assert measure(path, "small")[0].memory_bytes >= path.stat().st_size
 
 
-def test_a_network_that_hangs_is_refused(tmp_path: Path) -> None:
+def test_a_network_that_hangs_is_given_up(tmp_path: Path) -> None:
     path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
-    with pytest.raises(CorruptStore, match=r"measuring endless exceeded the time limit of 0\.3 s"):
+    with pytest.raises(Unavailable, match=r"measuring endless exceeded the time limit of 0\.3 s"):
         measure(path, "endless", within_s=0.3)
 
 
-def test_a_network_that_crashes_the_runtime_is_refused() -> None:
-    with pytest.raises(CorruptStore, match=r"evil crashed the process that measured it: SIGABRT"):
+def test_a_network_that_crashes_the_runtime_is_given_up() -> None:
+    with pytest.raises(Unavailable, match=r"evil crashed the process that measured it: SIGABRT"):
         run_measuring_process([sys.executable, "-c", "import os; os.abort()"], "evil", LONG_S)
-    with pytest.raises(CorruptStore, match=r"exit status 1: .*MemoryError"):
+    with pytest.raises(Unavailable, match=r"exit status 1: .*MemoryError"):
         run_measuring_process([sys.executable, "-c", "raise MemoryError"], "evil", LONG_S)
 
 
@@ -66,6 +66,17 @@ def test_a_file_that_is_not_a_network_is_refused(tmp_path: Path) -> None:
     path.write_text("no network")
     with pytest.raises(CorruptStore, match="text cannot be loaded"):
         measure(path, "text")
+
+
+def test_a_network_with_weights_in_another_file_is_refused_with_the_command_that_merges_them(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(CorruptStore, match="the weights of split are in another file") as caught:
+        measure(split_network(tmp_path / "split.onnx"), "split", prepared=tmp_path / "prepared")
+    command = caught.value.advice.partition("python -c ")[2].strip("'")
+    assert not (tmp_path / "prepared").exists()
+    exec(command.replace("FILE", str(tmp_path / "split.onnx")))
+    assert measure(tmp_path / "split.onnx", "split")
 
 
 def test_a_measurement_without_a_process_is_unavailable(tmp_path: Path) -> None:

@@ -152,6 +152,10 @@ def test_a_waiting_request_fails_if_its_network_does_not_fit_any_more(
     with pytest.raises(Overloaded, match=r"two needs 10 MB of \d MB"):
         second.result(LONG_S)
     first.result(LONG_S).release()
+    memory.fit(1000 * MB)
+    found = memory.look_back()
+    assert found is not None
+    assert found.requests == 2, "the failed request has ended, too"
 
 
 def test_a_network_whose_memory_is_pinned_by_others_is_refused_with_numbers(place: Place) -> None:

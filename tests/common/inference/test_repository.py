@@ -12,7 +12,7 @@ from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Set
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository, checksum_of, manifest_of_file
-from support.networks import add_network, adder_network
+from support.networks import add_network, adder_network, split_network
 from support.waiting import LONG_S, wait_until
 
 MEASURED = Measurement(1_000, 2.0, 3.0, 4.0, "1.0")
@@ -114,6 +114,37 @@ def test_a_measurement_is_stored_without_a_new_version(folder: Path, network: Pa
     assert Manifest.from_json(kept.to_json(shared=True)).measured is None
 
 
+def test_a_measurement_keeps_labels_that_were_changed_meanwhile(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    measured = add_network(repository, "adder", network, ["a"])
+    add_network(ModelRepository(folder), "adder", network, ["b"])
+    kept = repository.note_measured(measured, MEASURED)
+    assert (kept.labels, kept.version, kept.measured) == (("b",), 2, MEASURED)
+    assert repository.get("adder") == ModelRepository(folder).get("adder") == kept
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_measurement_of_a_removed_or_replaced_network_is_not_stored(
+    folder: Path, network: Path, tmp_path: Path, change: str
+) -> None:
+    repository, other = ModelRepository(folder), ModelRepository(folder)
+    measured = add_network(repository, "adder", network)
+    if change == "removed":
+        other.remove("adder")
+    else:
+        add_network(other, "adder", adder_network(tmp_path / "other.onnx", 2.0))
+    before = {*folder.iterdir()}
+    with pytest.raises(Unavailable, match="'adder' has just been replaced or removed"):
+        repository.note_measured(measured, MEASURED)
+    assert {*folder.iterdir()} == before
+    assert all(one.measured is None for one in ModelRepository(folder).manifests().values())
+
+
+def test_a_network_cannot_stand_in_for_itself(network: Path) -> None:
+    with pytest.raises(InvalidArgument, match="adder cannot stand in for itself"):
+        replace(manifest_of_file(network, "adder"), accuracy=0.7, stands_in_for="adder")
+
+
 def test_a_saved_graph_is_added_and_removed_with_its_file(
     folder: Path, network: Path, tmp_path: Path
 ) -> None:
@@ -130,8 +161,24 @@ def test_a_saved_graph_is_added_and_removed_with_its_file(
     assert before.read_text() == "adder.onnx"
     after = add(adder_network(tmp_path / "other.onnx", 2.0))
     assert (before.parent.exists(), after.read_text()) == (False, "other.onnx")
+    repository.path(manifest_of_file(network, "adder"), "part").touch()
     repository.remove("adder")
     assert list(folder.iterdir()) == []
+
+
+def test_partial_files_are_removed_by_name_or_by_age(folder: Path, network: Path) -> None:
+    repository, parts = ModelRepository(folder), {}
+    folder.mkdir()
+    for name, written_s in (("old", 1000), ("new", 2000), ("new-er", 3000)):
+        parts[name] = repository.path(manifest_of_file(network, name), "part")
+        parts[name].touch()
+        os.utime(parts[name], (written_s, written_s))
+    repository.remove_parts(before_s=1500)
+    assert {*folder.iterdir()} == {parts["new"], parts["new-er"]}
+    repository.remove("new")
+    assert {*folder.iterdir()} == {parts["new-er"]}
+    with pytest.raises(NotFound):
+        repository.remove("new")
 
 
 def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, network: Path) -> None:
@@ -147,6 +194,14 @@ def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, 
         repository.get("adder")
     assert add_network(repository, "adder", network) == manifest
     assert repository.checked_path(manifest).exists()
+
+
+def test_a_network_with_weights_in_another_file_is_quarantined(folder: Path, tmp_path: Path) -> None:
+    repository = ModelRepository(folder)
+    manifest = add_network(repository, "split", split_network(tmp_path / "split.onnx"))
+    with pytest.raises(CorruptStore, match="the weights of split are in another file"):
+        repository.checked_path(manifest)
+    assert (repository.has("split"), len([*folder.glob("quarantine/*")])) == (False, 2)
 
 
 def test_a_missing_file_is_reported(folder: Path, network: Path) -> None:

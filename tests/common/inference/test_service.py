@@ -1,5 +1,6 @@
 """Networks that callers with limited rights see; answers of executions."""
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,23 @@ def test_callers_see_only_evictions_of_networks_that_they_may_use(networks: Path
     assert [one.model for one in service.get_evictions(asked, context()).evictions] == ["mine", "theirs"]
     own = context(Caller("me", "key", catalogues=("theirs",)))
     assert [one.model for one in service.get_evictions(asked, own).evictions] == ["theirs"]
+    memory.close()
+
+
+def test_a_damaged_network_is_not_found(networks: Path) -> None:
+    repository = ModelRepository(networks)
+    memory = ModelMemory(repository, ModelSettings(folder=networks), SYSTEM_CLOCK)
+    for manifest in repository.manifests().values():
+        repository.path(manifest).write_bytes(b"x" * manifest.size_bytes)
+    answer = InferenceService(memory, "cloud").infer(pb.InferRequest(), context(catalogue="mine"))
+    assert isinstance(answer, Future)
+    with pytest.raises(NotFound, match="is damaged: checksum"):
+        answer.result(LONG_S)
+    checksum = bytes.fromhex(repository.get("theirs").checksum)
+    chunk = pb.GetModelChunkRequest(checksum=checksum, length=1)
+    service = ModelsService(repository, memory, lambda _: True, SYSTEM_CLOCK)
+    with pytest.raises(NotFound, match="is damaged: checksum"):
+        service.get_model_chunk(chunk, context(catalogue="theirs"))
     memory.close()
 
 

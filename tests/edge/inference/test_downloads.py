@@ -1,7 +1,9 @@
 """Downloads of a network's file from the cloud to an edge: in chunks, resumed, and verified."""
 
 import errno
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,9 @@ import xxhash
 
 from nearsight import Recognizer, Unavailable
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
+from nearsight.common.errors import CorruptStore
+from nearsight.common.inference import measurement_queue
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.service import ModelsService
@@ -22,7 +27,7 @@ from support.cloud import running_cloud
 from support.edge import running_edge
 from support.networks import COLOURS, add_network, adder_network, colour_network, photo_of, runtime_version
 from support.recognizers import PATIENT
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 MB = 1 << 20
 
@@ -32,6 +37,7 @@ class Chunks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offsets: list[int] = []
+        self.fail = False
         self.fail_at: set[int] = set()
         self.damage_at: set[int] = set()
         real = ModelsService.get_model_chunk
@@ -40,6 +46,8 @@ class Chunks:
             service: ModelsService, request: pb.GetModelChunkRequest, context: CallContext
         ) -> pb.GetModelChunkResponse:
             self.offsets.append(request.offset)
+            if self.fail:
+                raise Unavailable("not now")
             if request.offset in self.fail_at:
                 self.fail_at.remove(request.offset)
                 raise Unavailable("not now")
@@ -195,6 +203,70 @@ def test_a_network_replaced_or_removed_at_the_cloud_is_updated_at_the_edge(
         wait_until(lambda: answers(3.0, 2), what="the second network")
         repository.remove("adder")
         wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
+
+
+def test_new_labels_of_the_same_version_are_updated_at_the_edge(cloud: CloudDaemon, tmp_path: Path) -> None:
+    theirs = cloud.networks.repository
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge"), poll_s=0.05) as edge:
+        ask_until_the_file_is_here(edge)
+        theirs.relabel(replace(theirs.get("colours"), labels=("rouge", "vert", "bleu")))
+        with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
+            wait_until(
+                lambda: recognizer.recognize_blocking(photo_of("red")).label == "rouge", what="the new label"
+            )
+
+
+def test_without_the_cloud_the_version_of_the_disk_answers_until_the_new_one_is_downloaded(
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, ones = cloud.networks.repository, np.ones((1, 4), np.float32)
+    add_network(repository, "adder", adder_network(tmp_path / "one.onnx", 1.0), ())
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge"), poll_s=0.05) as edge,
+        Recognizer(edge.endpoint, None, "adder", settings=PATIENT) as recognizer,
+    ):
+        wait_until(lambda: recognizer.infer(ones).answered_by == "edge", what="the first version")
+        chunks.fail = True
+        add_network(repository, "adder", adder_network(tmp_path / "two.onnx", 2.0), ())
+        wait_until(lambda: recognizer.infer(ones).version == 2, what="the second version at the cloud")
+        wait_until(lambda: bool(edge.networks._downloads.progress), what="the download")
+        assert recognizer.infer(ones).answered_by == "cloud"
+        monkeypatch.setattr(edge.networks, "_cloud_lost", lambda: True)
+        answer = recognizer.infer(ones)
+        assert (answer.answered_by, answer.version, answer.output[0, 0]) == ("edge", 1, 2.0)
+
+
+def test_a_file_that_the_edge_cannot_use_is_not_downloaded_for_each_request(
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, name: str, **limits: object) -> None:
+        raise CorruptStore(f"{name} cannot be loaded: unknown operator")
+
+    monkeypatch.setattr(measurement_queue, "measure", refuse)
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge,
+        Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer,
+    ):
+
+        def ask() -> None:
+            handled = threading.Event()
+            assert recognizer.recognize_blocking(photo_of("red")).answered_by == "cloud"
+            edge.networks._background.submit(handled.set)
+            assert handled.wait(LONG_S)
+
+        ask()
+        wait_until(lambda: "unknown operator" in str(edge.details()), what="the refusal")
+        for _ in range(3):
+            ask()
+        assert (edge.networks._downloads.progress, chunks.offsets.count(0)) == ((), 1)
+        monkeypatch.setattr(edge.networks._downloads, "clock", ManualClock(SYSTEM_CLOCK.monotonic() + 60))
+        ask()
+        wait_until(lambda: chunks.offsets.count(0) == 2, what="another try")
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    pauses_s = [downloads._pause_s((30.0, 3600.0), before) for before in (0, 1, 6, 7, 5000)]
+    assert pauses_s == [30.0, 60.0, 1920.0, 3600.0, 3600.0]
 
 
 def test_chunks_belong_to_the_file_with_the_requested_checksum(cloud: CloudDaemon) -> None:
