@@ -97,7 +97,6 @@ def replay(  # noqa: PLR0917  typer calls it by name
     from nearsight.common.errors import InvalidArgument
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
-    from nearsight.experiments.rig.processes import termination_as_interrupt
     from nearsight.experiments.rig.replay import (
         ReplayOptions,
         announce_and_wait,
@@ -108,6 +107,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
         run_device,
     )
     from nearsight.experiments.rig.rows import write_rows
+    from nearsight.experiments.rig.signals import termination_as_interrupt
 
     named = {
         "edge.endpoint": edge,

@@ -27,7 +27,8 @@ from nearsight.experiments.links.namespaces import NamespaceNetwork, unavailable
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
-from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.signals import termination_as_interrupt
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0

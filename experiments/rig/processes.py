@@ -12,13 +12,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psutil
@@ -297,31 +296,3 @@ def start_order(place: Place, name: str, command: Sequence[str]) -> dict[str, An
     """The order that starts a daemon with the option ``--announce``."""
     announced = ["--announce", place.path(f"{name}.json")]
     return {"name": name, "command": [*command, *announced], "environment": dict(ENVIRONMENT)}
-
-
-def termination_as_interrupt() -> AbstractContextManager[None]:
-    """Within the block, SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that clean-up code runs."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        raise KeyboardInterrupt
-
-    return handled(interrupt, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def handled(
-    handler: Callable[[int, FrameType | None], None] | signal.Handlers, *numbers: signal.Signals
-) -> Iterator[None]:
-    """Set the handler of signals for a block.
-
-    Only the main thread may set signal handlers; in other threads this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)

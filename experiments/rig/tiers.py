@@ -30,7 +30,8 @@ from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.shaper import ShaperSettings, write_json
-from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.signals import termination_as_interrupt
 from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.endpoints import fresh_endpoint
+
 
 class ChildServer:
     """A server of ``KINDS`` in a separate process.
@@ -46,9 +48,9 @@ class ChildServer:
 
 
 @contextmanager
-def child_server(kind: str, *arguments: str, listen: str = "tcp://127.0.0.1:0") -> Iterator[ChildServer]:
+def child_server(kind: str, *arguments: str, listen: str = "") -> Iterator[ChildServer]:
     """A `ChildServer` that is killed at the end of the block."""
-    server = ChildServer(kind, listen, *arguments)
+    server = ChildServer(kind, listen or fresh_endpoint(), *arguments)
     try:
         yield server
     finally:

@@ -19,6 +19,7 @@ from nearsight.common.rpc.server import ServerSettings
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos import health_pb2, recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
+from support.endpoints import fresh_endpoint
 from support.waiting import LONG_S
 
 SMALL_RECOGNITION = RecognitionSettings(training_features=300, query_features=300)
@@ -27,7 +28,7 @@ SMALL_RECOGNITION = RecognitionSettings(training_features=300, query_features=30
 def cloud_settings(database: Path, **changes: Any) -> CloudSettings:
     """Settings of a small cloud on a free port."""
     values: dict[str, Any] = {
-        "server": ServerSettings(listen="tcp://127.0.0.1:0", workers=2, queue_timeout_s=LONG_S),
+        "server": ServerSettings(listen=fresh_endpoint(), workers=2, queue_timeout_s=LONG_S),
         "database": database,
         "create": True,
         "poll_interval_s": 0.02,

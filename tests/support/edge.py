@@ -36,6 +36,7 @@ from nearsight.edge.settings import CacheSettings, EdgeSettings, FetchSettings
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos import health_pb2, prediction_pb2, recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
+from support.endpoints import fresh_endpoint
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import LONG_S, wait_until
 
@@ -104,7 +105,7 @@ class ScriptedCloud:
     def __init__(
         self,
         models: Sequence[ObjectModel],
-        listen: str = "tcp://127.0.0.1:0",
+        listen: str = "",
         security: ServerSecurity | None = None,
     ) -> None:
         self.fetched: list[tuple[str, ...]] = []
@@ -131,7 +132,7 @@ class ScriptedCloud:
         self.hidden = False
         self.set_models(models, bump=False)
         services = [_Recognition(self), _Catalogue(self)]
-        settings = ServerSettings(listen=listen, workers=2, queue_timeout_s=LONG_S)
+        settings = ServerSettings(listen=listen or fresh_endpoint(), workers=2, queue_timeout_s=LONG_S)
         self.server = RpcServer(services, tier="cloud", settings=settings, security=security)
         self.server.start()
 
@@ -327,9 +328,11 @@ def answer_of(reply: Reply) -> tuple[str | None, str]:
     return (message.object.object_id if message.HasField("object") else None), message.answered_by
 
 
-def edge_server(listen: str = "tcp://127.0.0.1:0", **changes: Any) -> ServerSettings:
+def edge_server(listen: str = "", **changes: Any) -> ServerSettings:
     """Settings of a server whose requests may wait for a busy machine."""
-    return ServerSettings(**({"listen": listen, "workers": 2, "queue_timeout_s": LONG_S} | changes))
+    return ServerSettings(
+        **({"listen": listen or fresh_endpoint(), "workers": 2, "queue_timeout_s": LONG_S} | changes)
+    )
 
 
 def edge_settings(cloud: str, **changes: Any) -> EdgeSettings:

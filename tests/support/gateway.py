@@ -24,6 +24,7 @@ from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.settings import GatewaySettings, LimitSettings
 from nearsight.protos import catalogue_pb2 as pb
+from support.endpoints import fresh_endpoint
 from support.recognition_server import ScriptedRecognition, always
 from support.waiting import LONG_S
 
@@ -62,7 +63,7 @@ class ScriptedEdge:
 
     def __init__(self) -> None:
         self.recognition = ScriptedRecognition(always("edge"))
-        self.endpoint = "tcp://127.0.0.1:0"
+        self.endpoint = fresh_endpoint()
         self.ready = True
         self._server: RpcServer | None = None
         self.start()

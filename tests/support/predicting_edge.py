@@ -29,6 +29,7 @@ from nearsight.protos.catalogue_pb2 import (
 )
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 from nearsight.protos.recognition_pb2 import NextObjectsMessage, RecognizeRequest, RecognizeResponse
+from support.endpoints import fresh_endpoint
 from support.gallery import EXTRACTOR, SETTINGS
 from support.waiting import LONG_S
 
@@ -62,9 +63,7 @@ class PredictingEdge:
         Whether answers have corners; those of a result cache have none.
     """
 
-    def __init__(
-        self, models: Sequence[ObjectModel], listen: str = "tcp://127.0.0.1:0", tier: str = "edge"
-    ) -> None:
+    def __init__(self, models: Sequence[ObjectModel], listen: str = "", tier: str = "edge") -> None:
         self.tier = tier
         self.forms: list[str] = []
         self.reported: list[tuple[str, str]] = []
@@ -80,7 +79,7 @@ class PredictingEdge:
         self.set_models(models, bump=False)
         self.predict: Predict = self.everything_else
         services = [_Recognition(self), _Prediction(self), _Catalogue(self)]
-        settings = ServerSettings(listen=listen, workers=2, queue_timeout_s=LONG_S)
+        settings = ServerSettings(listen=listen or fresh_endpoint(), workers=2, queue_timeout_s=LONG_S)
         self.server = RpcServer(services, tier=tier, settings=settings)
         self.server.start()
 

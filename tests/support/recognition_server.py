@@ -10,6 +10,7 @@ from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, RecognizeRequest, RecognizeResponse
+from support.endpoints import fresh_endpoint
 from support.waiting import LONG_S
 
 Answer = Callable[[], RecognizeResponse | Future[RecognizeResponse]]
@@ -76,9 +77,9 @@ def failing(error: Exception) -> Answer:
     return answer
 
 
-def serve(service: Service, name: str, listen: str = "tcp://127.0.0.1:0") -> RpcServer:
+def serve(service: Service, name: str, listen: str = "") -> RpcServer:
     """A started server with one service."""
-    settings = ServerSettings(listen=listen, queue_timeout_s=LONG_S)
+    settings = ServerSettings(listen=listen or fresh_endpoint(), queue_timeout_s=LONG_S)
     server = RpcServer([service], tier=name, settings=settings)
     server.start()
     return server

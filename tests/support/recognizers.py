@@ -44,9 +44,7 @@ class Scene:
         self._stack = stack
         self.callbacks = Callbacks()
 
-    def tier(
-        self, name: str, answer: Answer, listen: str = "tcp://127.0.0.1:0"
-    ) -> tuple[ScriptedRecognition, str]:
+    def tier(self, name: str, answer: Answer, listen: str = "") -> tuple[ScriptedRecognition, str]:
         service = ScriptedRecognition(answer)
         server = serve(service, name, listen)
         self._stack.callback(server.stop, 0.0)
