@@ -7,8 +7,10 @@ does not wait for the late one once another replica has answered.
 
 A key counts as missing only if a synchronised replica says so, or when every replica has answered or failed:
 a late answer is better than a wrong one. A second replica must confirm it, so that a replica that lost a key,
-or denies it, cannot hide the key. This costs a second round trip for missing keys only. A node that is silent
-for ``hedge_s`` is reported to presence, as it may have left.
+or denies it, cannot hide the key. This costs a second round trip for missing keys only. If neither an asked
+node nor the reader is synchronised, their views of the members may be wrong, as on an overloaded machine; the
+read then starts over until they agree or its time is over. A node that is silent for ``hedge_s`` is reported
+to presence, as it may have left.
 
 A caller that blocks receives the answer of the first node in its own thread, without a switch between
 threads. Everything else runs in the threads of the network.
@@ -340,7 +342,34 @@ class QuorumRead:
         try:
             outcome = self._read.outcome()
         except NearsightError as error:
-            self._client.counts.failed += 1
-            self.future.set_exception(error)
+            self._fail(error)
+            return
+        if self._is_uncertain(outcome):
+            self._client.again_later(self._start_over)
         else:
             self.future.set_result(outcome)
+
+    def _is_uncertain(self, outcome: NodeAnswer) -> bool:
+        """Whether the key seems to be missing, but only to nodes that do not agree on the members."""
+        agrees = outcome.synchronised or self._client.route.cluster.synchronised(self._view.digest)
+        return outcome.entry is None and not (agrees or self._claim)
+
+    def _start_over(self) -> None:
+        """Read again with the present view; fails at the end of the time."""
+        try:
+            self._client.check_open()
+            if self._client.clock.monotonic() >= self._ends_s:
+                raise Unavailable(
+                    f"devices are joining or leaving, and it is not known whether {self._key!r} exists",
+                    advice="try again in a moment",
+                )
+        except NearsightError as error:
+            self._fail(error)
+            return
+        again = QuorumRead(self._client, self._key, claim=False)
+        again.future, again._ends_s = self.future, self._ends_s
+        again.begin()
+
+    def _fail(self, error: NearsightError) -> None:
+        self._client.counts.failed += 1
+        self.future.set_exception(error)

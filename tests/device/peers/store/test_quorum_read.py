@@ -256,11 +256,13 @@ class Network:
         (self.doubted if doubt else self.slow).add(node)
 
     def call(self, node: NodeId, *_: Any, **__: Any) -> Future[Reply]:
-        return self.asked.setdefault(node, Future())
+        if node not in self.asked or self.asked[node].done():
+            self.asked[node] = Future()
+        return self.asked[node]
 
-    def misses(self, node: NodeId) -> None:
-        """The node answers that it is synchronised and does not hold the key."""
-        self.asked[node].set_result(Reply(ReadResponse(synchronised=True), (), (), 0, 0))
+    def misses(self, node: NodeId, *, synchronised: bool = True) -> None:
+        """The node answers that it does not hold the key."""
+        self.asked[node].set_result(Reply(ReadResponse(synchronised=synchronised), (), (), 0, 0))
 
 
 class Timers:
@@ -293,12 +295,14 @@ class Reading:
         clock = ManualClock()
         self._began_s = clock.monotonic()
         self._timers = Timers(clock)
+        self.agrees = True
+        """Whether all nodes have the reader's view of the members."""
         self.network = Network()
         scripted: Any = self.network
         timers: Any = self._timers
         route: Any = SimpleNamespace(
             own=OWN,
-            cluster=SimpleNamespace(view=SimpleNamespace(digest=0)),
+            cluster=SimpleNamespace(view=SimpleNamespace(digest=0), synchronised=lambda _: self.agrees),
             connections=scripted,
             ranking=lambda *_: (FIRST, SECOND, THIRD),
         )
@@ -307,6 +311,7 @@ class Reading:
         calls = ReplicaCalls(route, service, settings, clock, timers, random.Random(1))
         calls.first_timeout.seconds = TIMEOUT_S
         self._read = QuorumRead(calls, "key", claim=False)
+        self.outcome = self._read.future
         self._read.begin()
 
     def at(self, after_s: float) -> None:
@@ -360,3 +365,30 @@ def test_only_a_replica_that_is_silent_for_the_hedge_time_is_suspected(reading: 
     reading.at(1.1)
     assert reading.network.doubted == {FIRST}
     assert SECOND not in reading.network.doubted
+
+
+def miss_everywhere(reading: Reading) -> None:
+    for node in (FIRST, SECOND, THIRD):
+        reading.network.misses(node, synchronised=False)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_miss_counts_only_if_the_nodes_agree_on_the_members(reading: Reading, agrees: bool) -> None:
+    reading.agrees = agrees
+    miss_everywhere(reading)
+    assert reading.done == agrees
+    if not agrees:
+        reading.agrees = True
+        reading.at(0.5)
+        miss_everywhere(reading)
+    assert reading.outcome.result(0).entry is None
+
+
+def test_a_read_fails_if_the_nodes_do_not_agree_in_its_time(reading: Reading) -> None:
+    reading.agrees = False
+    for tenths in range(100):
+        reading.at(tenths / 10)
+        for node in (FIRST, SECOND, THIRD):
+            if node in reading.network.asked and not reading.network.asked[node].done():
+                reading.network.misses(node, synchronised=False)
+    assert isinstance(reading.outcome.exception(0), Unavailable)
