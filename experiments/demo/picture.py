@@ -180,7 +180,7 @@ def _link_bytes(axes: Axes, configurations: Mapping[str, Any]) -> None:
         axes.bar_label(bars, [f" {_megabytes(value)} MB {label}" for value in megabytes], padding=2)
     axes.set_yticks(positions, names)
     axes.set(title="Bytes on the link to the cloud", xlabel="megabytes")
-    axes.margins(x=0.45)
+    axes.margins(x=0.6)
     axes.set_xlim(left=0)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
