@@ -153,7 +153,7 @@ class CatalogueCaches:
         Unavailable
             As in `known`.
         """
-        return choose_catalogue("", self.known())
+        return choose_catalogue("", self._names())
 
     def known(self) -> dict[str, CatalogueSummary]:
         """Catalogues that the cloud listed or that have a cache, whose own listing counts.
@@ -163,18 +163,24 @@ class CatalogueCaches:
         Unavailable
             If there is none, but the cloud is unreachable or was not asked yet.
         """
+        self._names()
         known = dict(self.listed)
         for cache in self.all():
             listing = cache.listing
             known[cache.name] = CatalogueSummary(
                 name=cache.name, objects=len(listing.versions), revision=listing.revision
             )
-        if not known and self.cloud_problem:
+        return known
+
+    def _names(self) -> set[str]:
+        """Names of the known catalogues; raises as `known`."""
+        names = {*self.listed, *(cache.name for cache in self.all())}
+        if not names and self.cloud_problem:
             raise Unavailable(
                 f"the catalogues of the cloud are not known: {self.cloud_problem}",
                 advice="try again when the edge reaches its cloud",
             )
-        return known
+        return names
 
     def _admitted(self, catalogue: str, listing: Listing | NearsightError) -> None:
         cache = self.get(catalogue)
