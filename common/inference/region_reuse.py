@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.common.errors import CorruptStore, InvalidArgument, NearsightError
+from nearsight.common.errors import Cancelled, CorruptStore, InvalidArgument, NearsightError
 from nearsight.common.folder_lock import locked
 from nearsight.common.inference.graph_partitioning import OptimisedGraph
 from nearsight.common.inference.process_memory import return_freed_memory
@@ -94,7 +94,7 @@ class PartialNetwork:
     ) -> None:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
         self.threads = runtime.threads
-        self._least_saved_ms, self._tolerance = least_saved_ms, 0.0
+        self._least_saved_ms, self._tolerance, self._closed = least_saved_ms, 0.0, False
         self._log = get_logger("models")
         self._plain: Network | None = runtime.load(path, name, pooled=True)
         self._segmented: SegmentedNetwork | None = None
@@ -131,7 +131,11 @@ class PartialNetwork:
             If the frame does not match the input.
         InternalError
             If the library fails.
+        Cancelled
+            If the network is closed.
         """
+        if self._closed:
+            raise Cancelled(f"{self._name} is closed", advice="open the network or the session again")
         tensor = frame
         if frame.shape != self._shape or frame.dtype != self._dtype:
             tensor = check_inputs(self._name, (self.input,), {"": frame})[self.input.name]
@@ -197,6 +201,7 @@ class PartialNetwork:
             if one is not None:
                 one.close()
         self._plain = self._segmented = None
+        self._answer, self._closed = {}, True
 
     def _shape_of(self, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Shape of one frame, for which the graph is optimised."""

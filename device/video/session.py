@@ -217,6 +217,8 @@ class VideoSession:
         ------
         InvalidImage
             If the frame is not a valid image. The session can continue with the next frame.
+        Cancelled
+            If the session is closed.
         RuntimeError
             In a forked process, if the network has several threads.
         """

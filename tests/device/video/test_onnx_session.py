@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import nearsight
-from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.common.errors import Cancelled, CorruptStore, NotFound
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Runtime
@@ -49,6 +49,16 @@ def test_results_do_not_change_while_the_session_continues(network: Path) -> Non
         for frame in frames_with_a_moving_patch(12):
             session.run(255 - frame)
     assert all((one.outputs["logits"] == copy).all() for one, copy in zip(results, kept, strict=True))
+
+
+@pytest.mark.parametrize("spatial", [True, False], ids=["in segments", "whole"])
+def test_a_closed_session_answers_no_frame(tmp_path: Path, spatial: bool) -> None:
+    frame = next(frames_with_a_moving_patch(1))
+    with VideoSession(convolutional_network(tmp_path / "net.onnx", spatial=spatial)) as session:
+        session.run(frame)
+    for next_frame in (frame, 255 - frame):
+        with pytest.raises(Cancelled, match="is closed"):
+            session.run(next_frame)
 
 
 def test_a_network_of_a_repository_has_labels_and_a_range_of_pixels(network: Path, tmp_path: Path) -> None:
