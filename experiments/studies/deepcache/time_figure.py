@@ -121,16 +121,15 @@ class Figure(Experiment):
         pairs = {f"{network} on {clip}": one for network, clip, one in leaves(summary["pairs"], 2)}
         moving = {name: one for name, one in pairs.items() if one["changed"] >= _LEAST_CHANGED}
         means = summary["means"]
-        found = [
-            Target.at_least("time saved over all frames, mean of pairs [%]", means[OURS]["all"], 35.0),
-            _best("time saved over all frames, best pair [%]", pairs, "all", 60.0),
-        ]
+        found = [_best("time saved over all frames, best pair [%]", pairs, "all", 60.0)]
         if moving:
-            text = "time saved on changed frames"
-            found += [
-                Target.at_least(f"{text}, mean of pairs [%]", means[OURS]["changed"], 15.0, "goal: 22"),
-                _best(f"{text}, best pair [%]", moving, "changed", 40.0),
-            ]
+            found.append(_best("time saved on changed frames, best pair [%]", moving, "changed", 40.0))
+        for way, added in ((OURS, ""), (WINDOW, ", with the window")):
+            which = f"mean of pairs{added} [%]"
+            found.append(Target.at_least(f"time saved over all frames, {which}", means[way]["all"], 35.0))
+            if moving:
+                text = f"time saved on changed frames, {which}"
+                found.append(Target.at_least(text, means[way]["changed"], 15.0, "goal: 22"))
         slower = [name for name, one in pairs.items() if one[OURS]["all"] < one[DEEPMON]["all"] - 1.0]
         text = "pairs for which DeepMon saves over one point more; none in the paper"
         return (
