@@ -242,6 +242,7 @@ def cloud_process(database: Path) -> AbstractContextManager[DaemonProcess]:
     return daemon_process(database.parent, "cloud", *flags)
 
 
+@pytest.mark.system
 def test_no_acknowledged_object_is_lost_if_the_daemon_is_killed(database: Path) -> None:
     acknowledged: list[str] = []
     enough = threading.Event()

@@ -73,6 +73,7 @@ def test_an_edge_that_hangs_delays_three_requests_and_is_then_avoided(cloud: str
         assert asked == [["edge", "cloud"]] * 3 + [["cloud"]]
 
 
+@pytest.mark.system
 def test_requests_are_answered_while_the_edge_is_killed_and_restarted(cloud: str, tmp_path: Path) -> None:
     with (
         edge_process(cloud, tmp_path) as edge,

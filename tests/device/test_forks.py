@@ -11,6 +11,8 @@ from support.discovery import free_udp_port
 from support.pictures import picture_jpeg
 from support.videos import convolutional_network
 
+pytestmark = pytest.mark.system  # each test starts an application, which takes seconds
+
 ASKED_IN_A_CHILD = """
 import asyncio, os, signal, sys
 import cv2, numpy as np

@@ -41,6 +41,7 @@ def flags(name: str, beacon_port: int) -> list[str]:
     return ["--cloud", "tcp://127.0.0.1:9", *assignments]
 
 
+@pytest.mark.system
 def test_daemons_find_each_other_by_broadcast_and_notice_a_stop_immediately(
     phones: list[DaemonProcess], capsys: pytest.CaptureFixture[str]
 ) -> None:

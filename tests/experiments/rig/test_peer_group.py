@@ -49,6 +49,7 @@ def failed(group: PeerGroup, command: dict[str, object]) -> list[object]:
     return [key for answer in ask_all(group.nodes, command) for key in answer["failed"]]
 
 
+@pytest.mark.system
 def test_nodes_on_loopback_share_values_and_counters_and_notice_the_death_of_a_node(group: PeerGroup) -> None:
     assert group.place == LOOPBACK
     group.start()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument, NotFound
@@ -37,6 +37,7 @@ rows = st.builds(
 )
 
 
+@settings(max_examples=25)
 @given(st.lists(rows, max_size=5))
 def test_rows_read_from_a_file_equal_the_written_ones(
     tmp_path_factory: pytest.TempPathFactory, given_rows: list[RequestRow]
