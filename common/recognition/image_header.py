@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from nearsight.common.errors import ImageTooLarge, InvalidImage
 
-_JPEG_SOI = b"\xff\xd8\xff"
+JPEG_SOI = b"\xff\xd8\xff"
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _JPEG_EOI = b"\xff\xd9"
 _JPEG_SCAN = 0xDA
@@ -44,7 +44,7 @@ def declared_size(data: bytes) -> tuple[int, int]:
     ImageTooLarge
         If a JPEG has too many scans times pixels to be decoded in reasonable time.
     """
-    if data.startswith(_JPEG_SOI):
+    if data.startswith(JPEG_SOI):
         kind, size = "JPEG", _jpeg_size(data)
     elif data.startswith(_PNG_SIGNATURE):
         kind, size = "PNG", _png_size(data)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import ImageTooLarge, InvalidImage, NotFound
-from nearsight.common.recognition.image_header import declared_size
+from nearsight.common.recognition.image_header import JPEG_SOI, declared_size
 from nearsight.common.recognition.settings import ImageLimits
 
 ImageSource = bytes | bytearray | memoryview | str | os.PathLike[str] | NDArray[np.uint8]
@@ -141,7 +141,8 @@ def _from_bytes(data: bytes, limits: ImageLimits, *, colour: bool) -> _Loaded:
     _check_bytes(len(data), limits)
     declared = declared_size(data)
     check_pixels(declared, limits)
-    divisor = _divisor(declared, limits)
+    # Of other formats OpenCV decodes all pixels anyway, and then samples a few of them, which adds noise.
+    divisor = _divisor(declared, limits) if data.startswith(JPEG_SOI) else 1
     way = _REDUCED[divisor] | (cv2.IMREAD_COLOR if colour else 0)
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), way)
@@ -149,14 +150,13 @@ def _from_bytes(data: bytes, limits: ImageLimits, *, colour: bool) -> _Loaded:
         raise InvalidImage("the image cannot be decoded", advice="send the original file") from error
     if pixels is None or pixels.size == 0:
         raise InvalidImage("the image cannot be decoded", advice="send the original file")
-    width, height = declared
-    turned = (pixels.shape[1], pixels.shape[0]) != (-(-width // divisor), -(-height // divisor))
-    upright = (height, width) if turned else declared
+    turned = (pixels.shape[1] > pixels.shape[0]) != (declared[0] > declared[1])
+    upright = declared[::-1] if turned else declared
     return _scaled(pixels.astype(np.uint8, copy=False), limits), upright
 
 
 def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
-    """Largest factor by which the decoder may shrink the image.
+    """Largest factor by which the decoder may shrink a JPEG image.
 
     The result must be at least as large as the processed size, and its sides must still show whether EXIF
     orientation swapped them.
