@@ -118,9 +118,9 @@ def predict(
     if refresh is None:
         errors = sum(float(q[key] * hits[key]) * uncorrected_error(classes[key]) for key in kept)
         return Prediction(hit, 1.0 - hit, errors)
-    if not len(kept):
+    of_keys = [p[p > 0] for p in (_probabilities(classes[key], "the classes of a key") for key in kept)]
+    if not of_keys or (refresh.beta == 1 and not refresh.as_printed):  # every lookup is inferred
         return Prediction(hit, 1.0, 0.0)
-    of_keys = [_probabilities(classes[key], "the classes of a key") for key in kept]
     inferences, wrong = _rates(of_keys, hits[kept], refresh)
     never_kept = 1.0 - float(q[kept].sum())
     return Prediction(hit, float(q[kept] @ inferences) + never_kept, float(q[kept] @ wrong))

@@ -81,6 +81,17 @@ def test_a_key_with_one_class_is_never_wrong() -> None:
     assert 0.1 < rates.inferences < 1.0
 
 
+@pytest.mark.parametrize("hit", [0.9, 1 - 1e-7, 1.0])
+@pytest.mark.parametrize("classes", [(1.0,), (1 - 1e-9, 1e-9), (0.5, 0.5, 0.0)])
+def test_back_offs_of_one_and_infinity_verify_every_lookup_and_none(
+    classes: Sequence[float], hit: float
+) -> None:
+    assert one_key(classes, AutoRefresh(1), hit) == Prediction(hit, 1.0, 0.0)
+    never = one_key(classes, AutoRefresh(math.inf), hit)
+    assert never.inferences == pytest.approx(1 - hit)
+    assert never.errors == pytest.approx(hit * uncorrected_error(classes), abs=1e-8)
+
+
 def test_a_key_that_is_never_kept_is_always_inferred() -> None:
     assert one_key((0.7, 0.3), AutoRefresh(2), 0.0) == Prediction(0.0, 1.0, 0.0)
 
