@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits
 
 _DEFAULT_SIDE_PX = 224
+_ROUNDING = 0.01
 _FRAMES = "a frame must be uint8 of shape (H, W), (H, W, 3) or (H, W, 4)"
 
 
@@ -193,7 +193,8 @@ def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
     Parameters
     ----------
     outputs : ndarray, (1, C)
-        Probabilities. If they do not sum to 1 they are taken as logits, and softmax is applied.
+        Probabilities. If they do not sum to 1 they are taken as logits, and softmax is applied. Each
+        probability may be rounded to a multiple of 1/255, as in quantised networks.
     manifest : Manifest
 
     Raises
@@ -217,7 +218,8 @@ def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
 def best_class(outputs: Tensor) -> tuple[int, float]:
     """Return the most probable class and its probability; ``outputs`` as in `label_of`."""
     scores = np.asarray(outputs, np.float64).reshape(-1)
-    if scores.min() < 0 or not math.isclose(scores.sum(), 1, abs_tol=1e-2):
+    rounding = max(_ROUNDING, scores.size / (2 * 255))
+    if scores.min() < 0 or scores.max() > 1 + _ROUNDING or not abs(scores.sum() - 1) <= rounding:
         scores = np.exp(scores - scores.max())
         scores /= scores.sum()
     best = int(scores.argmax())

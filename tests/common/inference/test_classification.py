@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,16 @@ def test_the_strongest_class_is_the_label_of_logits_and_of_probabilities() -> No
         "cat",
         pytest.approx(np.e**2 / (np.e**2 + np.e**-1 + 1)),
     )
+
+
+def test_rounded_probabilities_of_many_classes_are_no_logits() -> None:
+    manifest = replace(MANIFEST, labels=tuple(map(str, range(1000))))
+    exact = np.full(1000, 0.4 / 999)
+    exact[7] = 0.6
+    found = label_of(np.rint(exact * 255)[None] / 255, manifest)
+    assert found is not None
+    assert (found.label, found.confidence) == ("7", pytest.approx(0.6))
+    assert label_of(np.array([[2.0, *np.zeros(999)]]), manifest) is None, "logits, not more than certain"
 
 
 @pytest.mark.parametrize("scores", [[0.4, 0.3, 0.3], [np.nan, 0.0, 0.0], [1.0, 1.0, 1.0]])
