@@ -81,7 +81,7 @@ class RateForecast:
         self._decay_hz = -1.0 / self._memories_s
         self._decay = np.zeros_like(self._decay_hz)
         """Decay between two requests; a buffer that is reused for each request."""
-        self._start_s = math.nan
+        self._start_s = math.inf
         self._models = 0
         self._counts = np.zeros(0)
         self._last_s = np.zeros(0)
@@ -103,7 +103,7 @@ class RateForecast:
 
     def requested(self, model: int, now_s: float) -> None:
         """Count a request, and update the weights at intervals."""
-        if math.isnan(self._start_s):
+        if math.isinf(self._start_s):
             self._start_s = self._interval_start_s = now_s
         if model >= self._models:
             self._grow(model + 1)
@@ -152,7 +152,7 @@ class RateForecast:
     def _logarithms(self, models: NDArray[np.intp], now_s: float) -> Array:
         """(N, C): the columns 1, logarithm of the long-term rate, and logarithms of the factors."""
         counts = self._counts[models]
-        elapsed_s = max(1.0, now_s - self._start_s) if self._models and counts.any() else 1.0
+        elapsed_s = max(1.0, now_s - self._start_s)
         seen_s = self._memories_s * -np.expm1(-elapsed_s / self._memories_s)
         age_s = np.where(counts > 0, now_s - self._last_s[models], elapsed_s)
         decayed = self._decayed[models] * np.exp(age_s[:, None] * self._decay_hz)
@@ -183,7 +183,7 @@ class RateForecast:
         """Rates [1/s] around this phase of the day, averaged over all days so far."""
         weights = self._phase_weights[self._phase(now_s)]
         phase_s = self._day_s / _PHASES
-        first, last = int(self._start_s // phase_s), int(now_s // phase_s)
+        first, last = int(min(self._start_s, now_s) // phase_s), int(now_s // phase_s)
         passed = np.full(_PHASES, (last - first) // _PHASES, dtype=np.float64)
         passed[np.arange(last - (last - first) % _PHASES, last) % _PHASES] += 1.0
         passed[last % _PHASES] += now_s / phase_s - last

@@ -96,6 +96,20 @@ def test_models_that_were_requested_once_get_a_low_rate() -> None:
     assert 0 < rates_hz.mean() < 1 / 3000 / 20
 
 
+def test_the_rate_of_a_model_without_requests_does_not_depend_on_the_models_asked_with_it() -> None:
+    forecast = after([(0.0, 0), (3600.0, 0)])
+    assert forecast.rates(np.array([5]), 3600.0) == forecast.rates(np.array([0, 5]), 3600.0)[1]
+
+
+def test_a_model_that_was_loaded_without_a_request_can_be_evicted_before_the_first_one() -> None:
+    cache, costs = ModelCache(1, Forecast(RateForecast())), ModelCosts(1, 1.0)
+    cache.load("a", costs, 5.0)
+    cache.loaded("a", 5.0)
+    decision = cache.load("b", costs, 6.0)
+    assert isinstance(decision, Load)
+    assert [victim.model for victim in decision.evict] == ["a"]
+
+
 def test_a_day_without_length_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         RateForecast(day_s=0.0)
