@@ -158,8 +158,10 @@ class VideoSession:
         self._process = os.getpid()
         self.settings, self._clock = settings, clock
         layout = image_layout(model.input)
-        size = settings.size if settings.size and None in model.input.shape[1:] else layout[:2]
-        self._grid = Blocks(*size, settings.block_px)
+        sides = model.input.shape[2:] if layout.channels_first else model.input.shape[1:3]
+        wanted = zip(sides, settings.size or layout[:2], strict=True)
+        height, width = (one or given for one, given in wanted)
+        self._grid = Blocks(height, width, settings.block_px)
         stride = math.lcm(*model.stride)
         self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, stride, backs_off=True)
         self._shifts.searches = model.whole_ms >= _SEARCHED_FROM_MS
@@ -181,7 +183,7 @@ class VideoSession:
         self._difference = 0.0
         self._rested = False
         """Whether the reference is not the last frame whose outputs the network has."""
-        self._everything = [Rectangle(0, 0, *size)]
+        self._everything = [Rectangle(0, 0, height, width)]
 
     @property
     def size(self) -> tuple[int, int]:

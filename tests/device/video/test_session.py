@@ -402,6 +402,7 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
     assert session.run(noise()).outputs["photo"].shape == (1, 3, 48, 32)
     assert session_of(Mirror((None, 3, None, None))).size == (224, 224)
     assert session_of(Mirror(), size=(48, 32)).size == (SIDE, SIDE)
+    assert session_of(Mirror((None, 3, None, SIDE)), size=(48, 32)).size == (48, SIDE), "one side is open"
 
 
 @pytest.mark.parametrize(
