@@ -358,7 +358,9 @@ class PartialNetwork:
         for expected, found in answers:
             for name, values in expected.items():
                 most = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-                if not np.allclose(found[name], values, rtol=0.0, atol=_TOLERANCE * most, equal_nan=True):
+                if found[name].shape != values.shape or not np.allclose(
+                    found[name], values, rtol=0.0, atol=_TOLERANCE * most, equal_nan=True
+                ):
                     raise InvalidArgument(f"the output {name!r} of its segments differs")
 
 

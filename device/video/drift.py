@@ -24,11 +24,15 @@ _PAUSE_FRAMES = 100
 def deviation_of(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
     """Relative difference ‖found - expected‖ / ‖expected‖ of the output for which it is largest.
 
-    Equal elements may be infinite or NaN. The result is infinite if others are.
+    Equal elements may be infinite or NaN. The result is infinite if others are. Detectors may find different
+    numbers of objects; elements that one of both outputs lacks count as 0.
     """
     largest = 0.0
     for name, values in expected.items():
         given, wanted = (np.asarray(one, np.float64) for one in (found[name], values))
+        if given.shape != wanted.shape:
+            both = np.maximum(given.shape, wanted.shape)
+            given, wanted = (np.pad(one, [(0, more) for more in both - one.shape]) for one in (given, wanted))
         differ = (given != wanted) & ~(np.isnan(given) & np.isnan(wanted))
         difference = float(np.linalg.norm(given[differ] - wanted[differ]))
         norm = float(np.linalg.norm(wanted[np.isfinite(wanted)]))

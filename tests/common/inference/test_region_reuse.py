@@ -283,6 +283,22 @@ def test_the_reason_names_segments_that_the_library_cannot_execute(
     network.close()
 
 
+def test_the_reason_names_outputs_whose_number_of_elements_differs(
+    runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A detector may find another number of objects if the last bits of its maps differ."""
+    run_tail = segmented_network.SegmentedNetwork.run_tail
+    monkeypatch.setattr(
+        segmented_network.SegmentedNetwork,
+        "run_tail",
+        lambda self: {name: values[:, 1:] for name, values in run_tail(self).items()},
+    )
+    monkeypatch.setattr(segmented_network, "_SHORT_TAIL_BYTES", -1)
+    network = PartialNetwork(runtime, path, "small", tmp_path / "s", least_saved_ms=ALWAYS)
+    assert network.why_whole == "the output 'logits' of its segments differs"
+    network.close()
+
+
 def test_frames_of_another_shape_are_refused_by_a_network_of_fixed_size(partial: PartialNetwork) -> None:
     with pytest.raises(InvalidArgument, match="has shape"):
         partial.run(noise(0, 32))

@@ -36,3 +36,11 @@ def test_infinite_and_undefined_elements_deviate_only_where_they_differ(
 ) -> None:
     expected = {"scores": np.array([3.0, 4.0, -math.inf, math.nan], np.float32)}
     assert deviation_of({"scores": np.array(found, np.float32)}, expected) == pytest.approx(deviation)
+
+
+def test_outputs_of_different_sizes_deviate_by_the_elements_that_one_of_them_lacks() -> None:
+    boxes, fewer = np.array([[3.0, 4.0], [0.0, 5.0]], np.float32), np.zeros((0, 2), np.float32)
+    assert deviation_of({"boxes": boxes}, {"boxes": boxes[:1]}) == pytest.approx(1.0)
+    assert deviation_of({"boxes": boxes[:1]}, {"boxes": boxes}) == pytest.approx(0.5**0.5)
+    assert deviation_of({"boxes": fewer}, {"boxes": boxes}) == pytest.approx(1.0)
+    assert deviation_of({"boxes": fewer}, {"boxes": fewer}) == 0.0
