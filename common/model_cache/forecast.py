@@ -184,8 +184,9 @@ class RateForecast:
         weights = self._phase_weights[self._phase(now_s)]
         phase_s = self._day_s / _PHASES
         first, last = int(min(self._start_s, now_s) // phase_s), int(now_s // phase_s)
-        passed = np.full(_PHASES, (last - first) // _PHASES, dtype=np.float64)
-        passed[np.arange(last - (last - first) % _PHASES, last) % _PHASES] += 1.0
+        days, more = divmod(last - first, _PHASES)
+        passed = np.full(_PHASES, float(days))
+        passed[(last % _PHASES - 1 - np.arange(more)) % _PHASES] += 1.0
         passed[last % _PHASES] += now_s / phase_s - last
         passed_s = float(weights @ passed) * phase_s
         rates: Array = (self._phases[models] @ weights + _PRIOR_PHASE_REQUESTS) / (

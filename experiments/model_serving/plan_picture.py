@@ -36,8 +36,10 @@ def draw_plan(plan: Plan, path: Path, text: str) -> None:
         tail, mean = picture.subplots(1, 2)
         for axes, number, title in ((tail, "p95_ms", "95th percentile"), (mean, "mean_ms", "Mean latency")):
             _draw(axes, plan, number)
-            axes.set(title=title, xlabel="memory [GB]", ylabel="latency [s]", yscale="log")
-            plain_logarithmic(axes.yaxis)
+            axes.set(title=title, xlabel="memory [GB]", ylabel="latency [s]")
+            if min(getattr(one, number) for one in plan.outcomes) > 0:  # a logarithmic axis would hide zeros
+                axes.set_yscale("log")
+                plain_logarithmic(axes.yaxis)
         caption(picture, text)
         legend_below(picture, tail, columns=6)
         try:

@@ -101,6 +101,11 @@ def test_the_rate_of_a_model_without_requests_does_not_depend_on_the_models_aske
     assert forecast.rates(np.array([5]), 3600.0) == forecast.rates(np.array([0, 5]), 3600.0)[1]
 
 
+def test_times_of_any_size_are_supported() -> None:
+    forecast = after([(0.0, 0), (1e300, 1)])
+    assert np.isfinite(forecast.rates(np.arange(3), 1e300)).all()
+
+
 def test_a_model_that_was_loaded_without_a_request_can_be_evicted_before_the_first_one() -> None:
     cache, costs = ModelCache(1, Forecast(RateForecast())), ModelCosts(1, 1.0)
     cache.load("a", costs, 5.0)

@@ -173,6 +173,16 @@ def test_the_command_prints_and_draws_a_plan(tmp_path: Path, monkeypatch: pytest
     }
 
 
+def test_models_without_load_and_execution_times_are_drawn_without_warnings(tmp_path: Path) -> None:
+    """Warnings are errors here. No time is positive, so that a logarithmic axis would be empty."""
+    write_events(tmp_path / "log.txt", log(60))
+    rows = "".join(f"{name},500,0,0\n" for name in NAMES)
+    (tmp_path / "costs.csv").write_text(f"model,memory_mb,load_ms,execution_ms\n{rows}")
+    given = [str(tmp_path / "log.txt"), "--costs", str(tmp_path / "costs.csv"), "--policy", "lru"]
+    done = CliRunner().invoke(app, [*given, "--figure", str(tmp_path / "plan.png")])
+    assert done.exit_code == 0, done.output
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
