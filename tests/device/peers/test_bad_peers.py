@@ -401,6 +401,7 @@ def test_devices_with_wrong_dates_share_values() -> None:
 def test_a_ping_without_a_usable_tcp_address_is_refused() -> None:
     with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="x") as channel:
         peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
-        for endpoint in ("ipc:///tmp/x", "inproc://x", "tcp://127.0.0.1", "http://x", "tcp://10.0.0.9:7000"):
+        local = ("tcp://127.0.0.1", "tcp://127.0.0.1:\u0668\u0660", "tcp://[::1%\u00e9]:80")
+        for endpoint in ("ipc:///tmp/x", "inproc://x", "http://x", "tcp://10.0.0.9:7000", *local):
             with pytest.raises(InvalidArgument):
                 peers.ping(PingRequest(node_id=9, endpoint=endpoint, incarnation=1), timeout_s=LONG_S)
