@@ -43,6 +43,8 @@ QUERY_EVERY_S = 0.5
 """Minimum time between two queries of peers for reports [s]."""
 QUERY_TIMEOUT_S = 0.3
 """Maximum time that a report waits for answers of peers [s]; without an answer it shows the previous one."""
+LONGEST_DEVICE_ID = 200
+"""Maximum number of characters of a peer's name that are kept; a peer may send any text."""
 TIER = "peer"
 _HEARTBEAT_S = 3600.0
 """Heartbeat period of the server [s]. Presence detects departures; heartbeats only close connections of
@@ -326,4 +328,5 @@ def _ping_reply(reply: Reply) -> PingReply:
     message = message_of(reply, PingResponse)
     if not is_node_id(message.node_id):
         raise Unavailable("the answering node has no valid id")
-    return PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})
+    told = PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})
+    return replace(told, device_id=told.device_id[:LONGEST_DEVICE_ID])
