@@ -50,17 +50,13 @@ class WritePlan:
         self._ranking = ranking
         self._replicas = replicas
         self._next = 0
-        self._outstanding: set[NodeId] = set()
+        self.outstanding: set[NodeId] = set()
+        """The nodes that have not answered yet."""
         self._accepted: set[NodeId] = set()
         self._error: NearsightError | None = None
         self._refused: set[NodeId] = set()
         self.done = False
         """Whether `check` may be called."""
-
-    @property
-    def outstanding(self) -> frozenset[NodeId]:
-        """The nodes that have not answered yet."""
-        return frozenset(self._outstanding)
 
     def begin(self) -> tuple[NodeId, ...]:
         """The nodes to write to first."""
@@ -68,20 +64,20 @@ class WritePlan:
 
     def accepted(self, node: NodeId) -> tuple[NodeId, ...]:
         """A node accepted the entry; returns the nodes to write to now."""
-        self._outstanding.discard(node)
+        self.outstanding.discard(node)
         self._accepted.add(node)
         return self._go_on()
 
     def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
         """A node refused the entry; returns the nodes to write to now."""
-        self._outstanding.discard(node)
+        self.outstanding.discard(node)
         self._refused.add(node)
         self._error = error
         return self._go_on()
 
     def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
         """A node did not answer; returns the nodes to write to now."""
-        self._outstanding.discard(node)
+        self.outstanding.discard(node)
         if not self._refused:
             self._error = error
         return self._go_on()
@@ -93,8 +89,8 @@ class WritePlan:
 
     def repeat(self, nodes: Sequence[NodeId]) -> None:
         """Record that the entry is sent to these nodes again."""
-        self._outstanding.update(nodes)
-        self.done = not self._outstanding
+        self.outstanding.update(nodes)
+        self.done = not self.outstanding
 
     def check(self, ranking: Sequence[NodeId]) -> None:
         """Return if at least one replica of the given ranking accepted the entry.
@@ -108,11 +104,11 @@ class WritePlan:
             raise self._error or Unavailable("no replica of the key could be reached")
 
     def _go_on(self) -> tuple[NodeId, ...]:
-        wanted = self._replicas - len(self._accepted | self._refused | self._outstanding)
+        wanted = self._replicas - len(self._accepted | self._refused | self.outstanding)
         following = tuple(self._ranking[self._next : self._next + max(0, wanted)])
         self._next += len(following)
-        self._outstanding.update(following)
-        self.done = not self._outstanding
+        self.outstanding.update(following)
+        self.done = not self.outstanding
         return following
 
 
@@ -152,7 +148,7 @@ class QuorumWrite:
 
     def _mark_late_slow(self) -> None:
         with self._lock:
-            late = () if self._write.done else self._write.outstanding
+            late = () if self._write.done else tuple(self._write.outstanding)
         for node in late:
             self._client.links.mark_slow(node)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -126,12 +127,12 @@ class ReplicaCalls:
         self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
 
-    def again_later(self, job: Callable[[], None], times: int = 1) -> None:
+    def again_later(self, job: Callable[[], None], times: int = 1, longest_s: float = math.inf) -> None:
         """Call ``job`` after a back-off that grows with ``times``, or when this client is closed."""
         number = next(self._numbers)
         self._repeated[number] = job
         wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
-        self.timers.submit(lambda: self._repeat(number), after_s=wait_s)
+        self.timers.submit(lambda: self._repeat(number), after_s=min(wait_s, longest_s))
         if self.closed.is_set():
             self._repeat(number)
 
