@@ -100,7 +100,6 @@ class PeerNode:
         self._watchers: list[Callable[[], None]] = []
         self._queried_s = float("-inf")
         self._answers: dict[NodeId, tuple[PingReply, float]] = {}
-        self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
         self.beacon_counters = self._discovery.beacon_counts
@@ -149,9 +148,8 @@ class PeerNode:
         AddressInUse, ConfigurationError
             If the server cannot listen on the address.
         """
-        self._server.start()
-        self._started = True
         try:
+            self._server.start()
             self._timers.start()
             self._timers.submit(self._resend, name="resend", after_s=RESEND_EVERY_S)
             self._handover.start()
@@ -168,7 +166,7 @@ class PeerNode:
         grace_s : float
             Maximum duration [s]; 0: stop without any message, as in a power failure.
         """
-        if self._stopped or not self._started:
+        if self._stopped:
             return
         self._stopped = True
         deadline = Deadline.after(grace_s, self._clock)
@@ -221,7 +219,7 @@ class PeerNode:
 
     def _query_peers(self) -> None:
         now_s, timeout_s = self._clock.monotonic(), self.settings.ping_timeout_s
-        if not self._started or now_s - self._queried_s < QUERY_EVERY_S:
+        if now_s - self._queried_s < QUERY_EVERY_S:
             return
         self._queried_s = now_s
 
