@@ -167,7 +167,7 @@ class KVStore:
         Raises
         ------
         TypeError
-            If a count is not an integer.
+            If a name is not text, or a count is not an integer.
         """
         whole = {name: _whole(name, count) for name, count in counts.items()}
         try:
@@ -338,6 +338,8 @@ def _held(answer: NodeAnswer, kind: type[V], otherwise: str) -> V | None:
 
 
 def _whole(name: str, count: SupportsIndex) -> int:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a counter is text, not {type(name).__name__}: {name!r}")
     try:
         return index(count)
     except TypeError:
