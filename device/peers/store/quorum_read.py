@@ -5,8 +5,10 @@ changes it may be incomplete; then the next node is asked too, and their entries
 is skipped. A node that exceeds the `AdaptiveTimeout` is *late*: the next node is asked as well, and the read
 does not wait for the late one once another replica has answered.
 
-A key counts as missing only if a synchronised replica says so, or when every replica has answered or failed:
-a late answer is better than a wrong one. A second replica must confirm it, so that a replica that lost a key,
+A node that is no replica may have an earlier state of the key, from the time when it was one. Therefore its
+answer is used only together with one of a replica, or if all replicas fail. A key counts as missing only if a
+synchronised replica says so, or when every replica has answered or failed: a late answer is better than a
+wrong one. A second replica must confirm it, so that a replica that lost a key,
 or denies it, cannot hide the key. This costs a second round trip for missing keys only. If neither an asked
 node nor the reader is synchronised, their views of the members may be wrong, as on an overloaded machine; the
 read then starts over, after growing pauses, until they agree or its time is over. A node that is silent for
@@ -136,13 +138,12 @@ class ReadPlan:
         return following
 
     def _decides(self, node: NodeId, answer: NodeAnswer) -> bool:
-        if not answer.synchronised:
+        # A node that is no replica may lack the key, or have an earlier state, even if it is synchronised.
+        if not answer.synchronised or node not in self._replicas:
             return False
         if answer.entry is not None:
             return True
-        before = self._ranking[: self._ranking.index(node)]
-        # A node that is no replica may lack the key even if it is synchronised.
-        if node not in self._replicas or any(map(self._is_awaited, before)):
+        if any(map(self._is_awaited, self._ranking[: self._ranking.index(node)])):
             return False
         return node == self._own or (self._claim and answer.wait_ms > 0) or self._is_confirmed(node)
 

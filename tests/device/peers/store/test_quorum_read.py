@@ -226,6 +226,17 @@ def test_a_miss_of_a_node_that_is_no_replica_is_not_final() -> None:
     assert read.done and held(read) == {b"x"}
 
 
+def test_an_earlier_state_of_a_node_that_is_no_replica_does_not_replace_that_of_late_replicas() -> None:
+    read = ReadPlan((A, B, C), replicas=2, own=C)
+    read.ask_next(2)
+    read.late(A)
+    read.late(B)
+    read.ask_next()
+    assert read.answered(C, NodeAnswer(items(b"x"), synchronised=True)) == () and not read.done
+    read.answered(B, NodeAnswer(items(b"x", b"y"), synchronised=True))
+    assert read.done and held(read) == {b"x", b"y"}
+
+
 def test_answers_after_the_end_of_a_read_are_ignored() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next(2)
