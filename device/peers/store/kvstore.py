@@ -223,13 +223,14 @@ class KVStore:
 
     def _local_answer(self, key: str, *, claim: bool) -> NodeAnswer | None:
         """The entry held here, if this device is a replica of the key and its keys are complete."""
-        entry = self._shared.read(key)
-        if entry is None or (claim and entry.empty):
-            return None
         view, route, replicas = self._cluster.view, self._calls.route, self._calls.settings.replicas
+        # Evaluated before the entry is read, as in `StoreService.answer`.
         if not self._cluster.synchronised(view.digest):
             return None
         if len(view.nodes) > replicas and route.own not in route.ranking(key, view)[:replicas]:
+            return None
+        entry = self._shared.read(key)
+        if entry is None or (claim and entry.empty):
             return None
         self._counts.own_reads += 1
         local = self._local_keys
