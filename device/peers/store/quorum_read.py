@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unavailable
 from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.store.replica_calls import BUSY_WAIT_S, LEAST_TIMEOUT_S, ReplicaCalls, unreadable
+from nearsight.device.peers.store.replica_calls import LEAST_TIMEOUT_S, ReplicaCalls, unreadable
 from nearsight.device.peers.store.service import READ, NodeAnswer
 from nearsight.device.peers.store.values import Entry, merged
 from nearsight.protos.peers_pb2 import ReadRequest
@@ -339,8 +339,7 @@ class QuorumRead:
             self._fail(error)
             return
         if self._is_uncertain(outcome):
-            left_s = self._ends_s - self._client.clock.monotonic()
-            self._client.again_later(self._start_over, self._attempt, max(BUSY_WAIT_S, left_s / 2))
+            self._client.again_later(self._start_over, self._attempt, self._ends_s)
         else:
             self.future.set_result(outcome)
 

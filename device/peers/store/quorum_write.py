@@ -11,6 +11,7 @@ is sent to it a few more times, and then handed over as soon as the node accepts
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final
@@ -135,6 +136,7 @@ class QuorumWrite:
         self._lock = threading.Lock()
         self._newer: list[Entry] = []
         self._repetitions = 0
+        self._overloads: Counter[NodeId] = Counter()
         self.future: Future[Sequence[Entry]] = Future()
         """Result: the states that override the write, or a `NearsightError`."""
 
@@ -180,7 +182,8 @@ class QuorumWrite:
             newer, reason = client.newer_of(self._entry.key, done.result())
         except Overloaded as error:
             if client.clock.monotonic() + 2 * BUSY_WAIT_S < self._ends_s:
-                client.again_later(lambda: self._send((node,)))
+                self._overloads[node] += 1
+                client.again_later(lambda: self._send((node,)), self._overloads[node], self._ends_s)
             else:
                 self._failed(node, error)
         except NearsightError as error:
