@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
+from weakref import ref
 
 from nearsight.common.background.futures import then
 from nearsight.common.errors import InvalidArgument, NearsightError
@@ -56,7 +57,9 @@ class PeerStore:
         self._prefix = f"app/{quote(catalogue, safe=' ')}/"
         self._deliver = deliver
         self._watchers: dict[object, tuple[Watcher, AbstractEventLoop | None]] = {}
-        node.watch(self._changed)
+        # A weak reference: the threads of the node must not keep a recognizer that nobody uses any more.
+        store = ref(self)
+        node.watch(lambda: one._changed() if (one := store()) is not None else None)
 
     def put(self, key: str, value: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
         """Set the value of a key; of several puts the last one counts.
@@ -121,7 +124,7 @@ class PeerStore:
         Raises
         ------
         TypeError, ValueError
-            If a count is not an integer; also as `put`.
+            If a name is not text or a count is not an integer; also as `put`.
         """
         return self._outcome(key, self._node.store.merge(self._key(key), counts, ttl_s=_checked(ttl_s)))
 
@@ -147,6 +150,8 @@ class PeerStore:
         callable
             Ends the watch.
         """
+        if not callable(changed):
+            raise TypeError(f"changed must be callable, not {type(changed).__name__}")
         watch, loop = object(), running_loop()
         self._watchers[watch] = changed, loop
         self._deliver(partial(self._notify, watch), loop)

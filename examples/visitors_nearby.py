@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 from nearsight import NearsightError, Peer, PeerSettings, PeerStore, Recognizer, RecognizerSettings
 
 VISITS = "visits"
-NOTE_LIFE_S = 3600.0
+LIFE_S = 3600.0
+"""Time after which notes and positions disappear, also those of a device that was switched off."""
 
 
 def printable(text: str) -> str:
@@ -61,12 +63,12 @@ class Visit:
         self._here = found.object_id
         # These operations run concurrently. The store retries a failed merge itself.
         self._store.merge(VISITS, {found.object_id: 1})
-        arrived = self._store.append(f"here/{found.object_id}", self._name)
+        arrived = self._store.append(f"here/{found.object_id}", self._name, ttl_s=LIFE_S)
         left_note = self._store.get_blocking(f"note/{found.object_id}")
         if left_note is not None:
             yield f"  note: {left_note.decode(errors='replace')}"
         if note:
-            self._store.put(f"note/{found.object_id}", note, ttl_s=NOTE_LIFE_S).result()
+            self._store.put(f"note/{found.object_id}", note, ttl_s=LIFE_S).result()
         arrived.result()
         here = self._store.items(f"here/{found.object_id}").result()
         others = sorted(name.decode(errors="replace") for name in here if name != self._name.encode())
@@ -108,14 +110,15 @@ def main() -> None:
     ) as recognizer:
         visit = Visit(recognizer, arguments.name)
         recognizer.store.watch(show_peers)
-        for photo in arguments.photos:
-            try:
-                for line in visit.look(photo, arguments.note):
-                    print(printable(line))
-            except NearsightError as error:
-                print(f"{photo}: {error}")
-            print("Press Enter for the next exhibit")
-            sys.stdin.readline()
+        with suppress(KeyboardInterrupt):
+            for photo in arguments.photos:
+                try:
+                    for line in visit.look(photo, arguments.note):
+                        print(printable(line))
+                except NearsightError as error:
+                    print(f"{photo}: {error}")
+                print("Press Enter for the next exhibit")
+                sys.stdin.readline()
         visit.leave()
         for object_id, visits in visit.popular():
             print(printable(f"{object_id}: {visits} visits"))

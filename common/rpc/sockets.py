@@ -27,7 +27,7 @@ BACKLOG = 1024
 
 DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
 
-_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
+_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>[0-9]{1,5}|\*)")
 
 
 def check_endpoint(endpoint: str) -> str:

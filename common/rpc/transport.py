@@ -102,9 +102,11 @@ class Transport:
             router.setsockopt(zmq.CONNECT_ROUTING_ID, name)
             router.connect(address)
         except zmq.ZMQError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            if error.errno not in {errno.EMFILE, errno.ENFILE, errno.EINVAL}:
                 raise
-            self._failed.append((link, ConnectionEvent(Change.REFUSED, out_of_descriptors())))
+            invalid = Unavailable(f"{link.endpoint} is not an address", advice="write tcp://HOST:PORT")
+            reason = invalid if error.errno == errno.EINVAL else out_of_descriptors()
+            self._failed.append((link, ConnectionEvent(Change.REFUSED, reason)))
             return
         link.name, link.address = name, address
         self._by_name[name] = self._by_address[address] = link

@@ -66,15 +66,12 @@ def evidence_for(
     query: Features, model: ObjectModel, found: RecognizedObject, rules: AdaptationRules
 ) -> Evidence:
     """The strongest evidence of any view of the vouched model for an answer; empty without corners."""
-    corners = found.corners
-    if corners is None:
-        return Evidence(0, _NONE, _NONE, np.empty(0, np.int64), math.inf)
-    every = [_of_view(query, view, index, corners, rules) for index, view in enumerate(model.views)]
+    every = [_of_view(query, view, index, found.corners, rules) for index, view in enumerate(model.views)]
     return min(every, key=lambda one: one.log10_false_alarms)
 
 
 def _of_view(
-    query: Features, view: Features, index: int, corners: Corners, rules: AdaptationRules
+    query: Features, view: Features, index: int, corners: Corners | None, rules: AdaptationRules
 ) -> Evidence:
     homography = _homography_to(query, view, corners)
     if homography is None or not len(query) or not len(view):
@@ -135,8 +132,10 @@ def _pairs_in_place(
     return near_query.astype(np.int32), visible[near_view].astype(np.int32)
 
 
-def _homography_to(query: Features, view: Features, corners: Corners) -> Homography | None:
-    """The homography from the view to the processed photo; None if the corners are degenerate."""
+def _homography_to(query: Features, view: Features, corners: Corners | None) -> Homography | None:
+    """The homography from the view to the processed photo; None if corners are missing or degenerate."""
+    if corners is None:
+        return None
     width, height = view.image_size
     source = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     scale = np.array(query.image_size, np.float64) / np.array(query.source_size, np.float64)

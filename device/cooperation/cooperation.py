@@ -186,8 +186,8 @@ class Cooperation:
         model = self._models.peek(found.object_id)
         if model is None or model.version != found.version:
             return
-        if features is not None:
-            self._background.submit(lambda: self._learn(adapter, features, found, model))
+        if features is not None:  # one photo at most waits: learning takes longer than a lookup
+            self._background.submit(lambda: self._learn(adapter, features, found, model), name="learn")
         if previous != found.object_id:
             self._background.submit(lambda: self._ask_for_views(model))
 

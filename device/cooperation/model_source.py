@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from nearsight.common.background.futures import outcome_of, pending, when_done
+from nearsight.common.background.futures import outcome_of, pending, then, when_done
 from nearsight.common.catalogue.model_fetcher import ModelSource
 from nearsight.common.errors import DeadlineExceeded, NearsightError
 from nearsight.common.logging import get_logger
@@ -100,12 +100,10 @@ class CooperativeModelSource:
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
         """Object models. Peers are asked only for a single object of the own catalogue, else tiers alone."""
-        result: Future[Reply] = pending()
-        now_s = self._clock.monotonic()
         if catalogue != self._context.catalogue or len(object_ids) != 1:
-            self._ask_tier(catalogue, tuple(object_ids), result, timeout_s)
-            return result
-        longest_wait_s = min(LONGEST_WAIT_S, timeout_s / 2)
+            return self._ask_tier(catalogue, object_ids, timeout_s)
+        result: Future[Reply] = pending()
+        now_s, longest_wait_s = self._clock.monotonic(), min(LONGEST_WAIT_S, timeout_s / 2)
         search = _Search(object_ids[0], result, now_s + timeout_s, now_s + longest_wait_s)
         self._background.submit(lambda: self._begin_or_join(search))
         return result
@@ -158,7 +156,6 @@ class CooperativeModelSource:
         elif search.claims and outcome.wait_ms > 0:
             self._wait_for_other(search, outcome.wait_ms)
         else:
-            self._end_waiting(search)
             self._fall_back(search)
 
     def _wait_for_other(self, search: _Search, wait_ms: int) -> None:
@@ -182,13 +179,17 @@ class CooperativeModelSource:
         now_s = self._clock.monotonic()
         return all(self._announcements.may_be_asked(node, now_s) for node in self._responsible(search))
 
-    def _end_waiting(self, search: _Search) -> None:
+    def _end_waiting(self, search: _Search, *, in_vain: bool = True) -> None:
+        """Record whether the model arrived for which this device waited, if it did."""
         if not search.waited:
             return
         search.waited = False
-        self._account.add(waited_in_vain=1)
+        self._account.add(waited_in_vain=in_vain)
         for node in self._responsible(search):
-            self._announcements.failed(node, self._clock.monotonic())
+            if in_vain:
+                self._announcements.failed(node, self._clock.monotonic())
+            else:
+                self._announcements.answered(node)
 
     def _responsible(self, search: _Search) -> tuple[NodeId, ...]:
         return self._context.calls.nodes_for(search.key, 1)
@@ -248,6 +249,7 @@ class CooperativeModelSource:
 
     def _take(self, search: _Search, reply: Reply) -> None:
         """End the search. Only the model is returned, without other fields of the peer's answer."""
+        self._end_waiting(search, in_vain=False)
         if isinstance(reply.message, GetObjectModelsResponse):
             reply.message.revision = self._context.digests.revision
             del reply.message.missing[:], reply.message.left_out[:]
@@ -278,31 +280,27 @@ class CooperativeModelSource:
 
     def _fall_back(self, search: _Search) -> None:
         """Ask a tier, as no peer has the model."""
+        self._end_waiting(search)
         left_s = search.deadline_s - self._clock.monotonic()
         if left_s <= 0:
             search.result.set_exception(
                 DeadlineExceeded("the search for a model at peers took the whole timeout")
             )
             return
-        self._ask_tier(self._context.catalogue, (search.object_id,), search.result, left_s)
+        answer = self._ask_tier(self._context.catalogue, (search.object_id,), left_s)
+        answer.add_done_callback(lambda done: _pass_on(done, search.result))
 
-    def _ask_tier(
-        self, catalogue: str, object_ids: Sequence[str], result: Future[Reply], timeout_s: float
-    ) -> None:
-        def answered(done: Future[Reply]) -> None:
-            outcome = outcome_of(done)
-            if not isinstance(outcome, NearsightError):
-                self._count_tier(outcome)
-            _pass_on(done, result)
+    def _ask_tier(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
+        return then(self._upstream.get_models(catalogue, object_ids, timeout_s), self._counted)
 
-        self._upstream.get_models(catalogue, object_ids, timeout_s).add_done_callback(answered)
-
-    def _count_tier(self, reply: Reply) -> None:
+    def _counted(self, reply: Reply) -> Reply:
+        """Count an answer of a tier."""
         message = reply.message
         came = message.models if isinstance(message, GetObjectModelsResponse) else ()
         self._from_tier.update(model.object_id for model in came)
         tier = "cloud" if reply.hops and reply.hops[-1].tier == "cloud" else "edge"
         self._account.add(**{f"{tier}_models": len(came), f"{tier}_bytes": reply.received_bytes})
+        return reply
 
     def _await(self, future: Future[A], limit_s: float, do: Callable[[A | NearsightError], None]) -> None:
         """Call ``do`` once in the background thread, with the outcome or with an error after ``limit_s``."""

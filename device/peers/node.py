@@ -43,6 +43,8 @@ QUERY_EVERY_S = 0.5
 """Minimum time between two queries of peers for reports [s]."""
 QUERY_TIMEOUT_S = 0.3
 """Maximum time that a report waits for answers of peers [s]; without an answer it shows the previous one."""
+LONGEST_DEVICE_ID = 200
+"""Maximum number of characters of a peer's name that are kept; a peer may send any text."""
 TIER = "peer"
 _HEARTBEAT_S = 3600.0
 """Heartbeat period of the server [s]. Presence detects departures; heartbeats only close connections of
@@ -98,7 +100,6 @@ class PeerNode:
         self._watchers: list[Callable[[], None]] = []
         self._queried_s = float("-inf")
         self._answers: dict[NodeId, tuple[PingReply, float]] = {}
-        self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
         self.beacon_counters = self._discovery.beacon_counts
@@ -147,9 +148,8 @@ class PeerNode:
         AddressInUse, ConfigurationError
             If the server cannot listen on the address.
         """
-        self._server.start()
-        self._started = True
         try:
+            self._server.start()
             self._timers.start()
             self._timers.submit(self._resend, name="resend", after_s=RESEND_EVERY_S)
             self._handover.start()
@@ -166,7 +166,7 @@ class PeerNode:
         grace_s : float
             Maximum duration [s]; 0: stop without any message, as in a power failure.
         """
-        if self._stopped or not self._started:
+        if self._stopped:
             return
         self._stopped = True
         deadline = Deadline.after(grace_s, self._clock)
@@ -219,7 +219,7 @@ class PeerNode:
 
     def _query_peers(self) -> None:
         now_s, timeout_s = self._clock.monotonic(), self.settings.ping_timeout_s
-        if not self._started or now_s - self._queried_s < QUERY_EVERY_S:
+        if now_s - self._queried_s < QUERY_EVERY_S:
             return
         self._queried_s = now_s
 
@@ -326,4 +326,5 @@ def _ping_reply(reply: Reply) -> PingReply:
     message = message_of(reply, PingResponse)
     if not is_node_id(message.node_id):
         raise Unavailable("the answering node has no valid id")
-    return PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})
+    told = PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})
+    return replace(told, device_id=told.device_id[:LONGEST_DEVICE_ID])

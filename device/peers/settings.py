@@ -17,9 +17,9 @@ NO_BROADCAST = "off"
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 _UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
 _STATIC = re.compile(
-    r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})@)?(?P<endpoint>tcp://(?:\[[^\]]+\]|[^:\[\]/]+):\d{1,5})"
+    r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})@)?"
+    r"(?P<endpoint>tcp://(?:\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}))"
 )
-
 _LISTEN = re.compile(r"tcp://(?:\[[^\]]+\]|[^:\[\]/]+):(?:\d{1,5}|\*)")
 
 
@@ -85,7 +85,7 @@ class PeerSettings(SettingsGroup):
             _check_ipv4(self.broadcast)
         if _LISTEN.fullmatch(self.listen) is None:
             raise ValueError("listen must be of the form tcp://ADDRESS:PORT")
-        if self.advertise and _STATIC.fullmatch(self.advertise) is None:
+        if self.advertise and _peer_of("advertise", self.advertise).name:
             raise ValueError("advertise must be of the form tcp://HOST:PORT")
         if self.departure_s < self.period_s:
             raise ValueError(
@@ -117,13 +117,14 @@ class PeerSettings(SettingsGroup):
         ValueError
             If one of them has another form.
         """
-        peers = []
-        for text in self.static:
-            match = _STATIC.fullmatch(text)
-            if match is None:
-                raise ValueError(f"static peer {text!r} is not of the form tcp://HOST:PORT or NAME@tcp://...")
-            peers.append(StaticPeer(match["name"] or "", match["endpoint"]))
-        return tuple(peers)
+        return tuple(_peer_of("static peer", text) for text in self.static)
+
+
+def _peer_of(what: str, text: str) -> StaticPeer:
+    match = _STATIC.fullmatch(text)
+    if match is None or not 1 <= int(match["port"]) <= 65_535:
+        raise ValueError(f"{what} {text!r} is not of the form tcp://HOST:PORT or NAME@tcp://...")
+    return StaticPeer(match["name"] or "", match["endpoint"])
 
 
 def _check_ipv4(address: str) -> None:

@@ -238,10 +238,8 @@ class AvoidableLatency:
         """L_miss in ms."""
         if not self._answers:
             return self._prior_ms
-        known, least_ms = [], math.inf
-        for answer in self._answers:
-            known.append(answer.counted_ms)
-            least_ms = min(least_ms, answer.tier_ms)
+        known = [answer.counted_ms for answer in self._answers]
+        least_ms = min(answer.tier_ms for answer in self._answers)
         # One slow answer may belong to a photo that no cache could have answered. Without further values the
         # device would look up photos itself, hit, and never ask the tier again.
         missing = min(TRUSTED, self._window) - len(known)

@@ -101,6 +101,10 @@ def test_programming_errors_are_raised_immediately(stores: tuple[PeerStore, Peer
         store.put(5, "v")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="of 'a' is not an integer: 'b'"):
         store.merge("k", {"a": "b"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="name of a counter is text, not int: 5"):
+        store.merge("k", {5: 1})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="must be callable, not NoneType"):
+        store.watch(None)  # type: ignore[arg-type]
     for ttl_s in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="ttl_s"):
             store.append("k", b"v", ttl_s=ttl_s)

@@ -23,7 +23,7 @@ from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.routing.cluster_view import View
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.device.peers.store.handover_plan import HandoverPlan, Placement
+from nearsight.device.peers.store.handover_plan import MOST_BEFORE, HandoverPlan, Placement
 from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S
 from nearsight.device.peers.store.service import OFFER, WRITE
 from nearsight.device.peers.store.shared_store import SharedStore
@@ -179,7 +179,9 @@ class HandoverWorker:
                 self._pause_s = min(2 * self._pause_s, longest_s)
         notified = (view.nodes if notify_all else view.nodes & requesters) - {self._own}
         after = self._placement(view.nodes)
-        before = () if offer_all else (*self._last_placements, *placements)
+        # Without repetitions, as each failed attempt adds one; a plan needs no more than its limit.
+        distinct = tuple(dict.fromkeys((*self._last_placements, *placements)))[: MOST_BEFORE + 1]
+        before = () if offer_all else distinct
         replan = offer_all or bool(placements)
         plan = HandoverPlan(self._own, self._shared.keys() if replan else (), before if replan else (), after)
         for key in misplaced:
@@ -191,7 +193,7 @@ class HandoverWorker:
                 self._last_placements = (after,)
         else:
             with self._lock:
-                self._misplaced |= misplaced
+                self._misplaced.update(key for key in misplaced if key in self._shared.entries)
                 if replan:
                     self._placements_since = [after, *self._placements_since]
                     self._offer_all = self._offer_all or offer_all
@@ -199,9 +201,7 @@ class HandoverWorker:
                 # receive one.
                 self._requesters |= failed & notified
             self._last_placements = before
-            self._worker.submit(
-                self._run, name="handover", after_s=min(SWEEP_EVERY_S, RETRY_AFTER_S * 2**self._failures)
-            )
+            self._schedule(min(SWEEP_EVERY_S, RETRY_AFTER_S * 2**self._failures))
             self._failures = min(self._failures + 1, 5)
 
     def _sweep(self) -> None:

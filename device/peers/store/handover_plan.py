@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.kroute import rank
 
-_MAX_BEFORE = 8
+MOST_BEFORE = 8
+"""Maximum number of former placements that a plan considers; with more, everything is offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class HandoverPlan:
         self, own: NodeId, keys: Iterable[str], before: tuple[Placement, ...], after: Placement
     ) -> None:
         self._own = own
-        self._before = before if len(before) <= _MAX_BEFORE else ()
+        self._before = before if len(before) <= MOST_BEFORE else ()
         self._after = after
         self._offers: dict[NodeId, dict[str, None]] = {}
         self._spare: dict[str, set[NodeId]] = {}

@@ -16,7 +16,7 @@ from operator import index
 from typing import SupportsIndex, TypeVar
 
 from nearsight.common.background.futures import completed, failed, flat, then
-from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.common.errors import InvalidArgument, NearsightError, Unavailable
 from nearsight.device.peers.routing.cluster_view import View
 from nearsight.device.peers.store.pending_increments import PendingIncrements
 from nearsight.device.peers.store.quorum_read import QuorumRead
@@ -37,7 +37,7 @@ from nearsight.device.peers.store.values import (
 MOST_REPETITIONS = 3
 """Maximum number of repetitions of a write above later stamps that it met. One repetition is enough to be
 later than all writes before it began. Writes that it then meets are concurrent with it, and may be ordered
-after it."""
+after it; a malicious device invents them."""
 _REMEMBERED_KEYS = 4096
 
 A = TypeVar("A")
@@ -167,7 +167,7 @@ class KVStore:
         Raises
         ------
         TypeError
-            If a count is not an integer.
+            If a name is not text, or a count is not an integer.
         """
         whole = {name: _whole(name, count) for name, count in counts.items()}
         try:
@@ -223,13 +223,14 @@ class KVStore:
 
     def _local_answer(self, key: str, *, claim: bool) -> NodeAnswer | None:
         """The entry held here, if this device is a replica of the key and its keys are complete."""
-        entry = self._shared.read(key)
-        if entry is None or (claim and entry.empty):
-            return None
         view, route, replicas = self._cluster.view, self._calls.route, self._calls.settings.replicas
+        # Evaluated before the entry is read, as in `StoreService.answer`.
         if not self._cluster.synchronised(view.digest):
             return None
         if len(view.nodes) > replicas and route.own not in route.ranking(key, view)[:replicas]:
+            return None
+        entry = self._shared.read(key)
+        if entry is None or (claim and entry.empty):
             return None
         self._counts.own_reads += 1
         local = self._local_keys
@@ -280,7 +281,7 @@ class KVStore:
 
         return attempt(MOST_REPETITIONS)
 
-    def _contribute(self, entry: Entry) -> Future[None]:
+    def _contribute(self, entry: Entry, repetitions: int = MOST_REPETITIONS) -> Future[None]:
         """Write counts; repeat the write if a deletion that the writer had not received removed them."""
 
         def written(known: Sequence[Entry]) -> Future[None]:
@@ -290,7 +291,12 @@ class KVStore:
                     self._increments.acknowledged(entry.key, entry)
                     return completed(None)
                 left = self._increments.cleared(entry.key, cleared)
-            return self._contribute(left) if left is not None else completed(None)
+            if left is None:
+                return completed(None)
+            if repetitions == 0:
+                advice = "the counts are sent again later; use another key if this repeats"
+                return failed(Unavailable(f"a device deletes {entry.key!r} each time", advice=advice))
+            return self._contribute(left, repetitions - 1)
 
         return _and_then(self._write_entry(entry), written)
 
@@ -333,6 +339,8 @@ def _held(answer: NodeAnswer, kind: type[V], otherwise: str) -> V | None:
 
 
 def _whole(name: str, count: SupportsIndex) -> int:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a counter is text, not {type(name).__name__}: {name!r}")
     try:
         return index(count)
     except TypeError:

@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from itertools import islice
 
 from nearsight.device.peers.store.stamps import NEVER, Stamp
 from nearsight.device.peers.store.values import Entry, Register, canonical, digest, merged, size_bytes
@@ -238,8 +239,7 @@ class LocalStore:
         excess = room - self._limits.memory_bytes
         victims: list[str] = []
         if is_tombstone and key not in self._tombstones:
-            quota = max(1, int(self._limits.max_keys * _TOMBSTONES))
-            victims = list(self._tombstones)[: max(0, len(self._tombstones) + 1 - quota)]
+            victims = self._surplus_tombstones()
             keys -= len(victims)
             excess -= sum(self._held[victim].size_bytes for victim in victims)
         if keys <= 0 and excess <= 0:
@@ -258,6 +258,11 @@ class LocalStore:
                 if keys <= 0 and excess <= 0:
                     return victims
         return None
+
+    def _surplus_tombstones(self) -> list[str]:
+        """The oldest tombstones, as many as must be dropped before another one is added."""
+        quota = max(1, int(self._limits.max_keys * _TOMBSTONES))
+        return [*islice(self._tombstones, max(0, len(self._tombstones) + 1 - quota))]
 
     def _update_places(self) -> None:
         """Compute the priorities again after the nodes changed. Only done when space is needed."""
@@ -327,6 +332,8 @@ class LocalStore:
         if len(self._expired) > self._limits.max_keys:
             self._expired.popitem(last=False)
         if entry.cleared != NEVER:
+            for oldest in self._surplus_tombstones():
+                self._remove(oldest)
             tombstone = replace(entry, value=None, expires_s=end_s)
             self._hold(_Held(tombstone, size_bytes(tombstone), self.place(entry.key)))
 

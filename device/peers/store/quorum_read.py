@@ -5,12 +5,14 @@ changes it may be incomplete; then the next node is asked too, and their entries
 is skipped. A node that exceeds the `AdaptiveTimeout` is *late*: the next node is asked as well, and the read
 does not wait for the late one once another replica has answered.
 
-A key counts as missing only if a synchronised replica says so, or when every replica has answered or failed:
-a late answer is better than a wrong one. A second replica must confirm it, so that a replica that lost a key,
+A node that is no replica may have an earlier state of the key, from the time when it was one. Therefore its
+answer is used only together with one of a replica, or if all replicas fail. A key counts as missing only if a
+synchronised replica says so, or when every replica has answered or failed: a late answer is better than a
+wrong one. A second replica must confirm it, so that a replica that lost a key,
 or denies it, cannot hide the key. This costs a second round trip for missing keys only. If neither an asked
 node nor the reader is synchronised, their views of the members may be wrong, as on an overloaded machine; the
-read then starts over until they agree or its time is over. A node that is silent for ``hedge_s`` is reported
-to presence, as it may have left.
+read then starts over, after growing pauses, until they agree or its time is over. A node that is silent for
+``hedge_s`` is reported to presence, as it may have left.
 
 A caller that blocks receives the answer of the first node in its own thread, without a switch between
 threads. Everything else runs in the threads of the network.
@@ -63,7 +65,8 @@ class ReadPlan:
         self._own = own
         self._claim = claim
         self._replica_count = replicas
-        self._answers: dict[NodeId, NodeAnswer] = {}
+        self.answers: dict[NodeId, NodeAnswer] = {}
+        """The answers so far."""
         self._replicas = frozenset(ranking[:replicas])
         self._failed: set[NodeId] = set()
         self._late: set[NodeId] = set()
@@ -73,17 +76,12 @@ class ReadPlan:
         self.done = False
         """Whether `outcome` may be called."""
 
-    @property
-    def has_answers(self) -> bool:
-        """Whether any node has answered."""
-        return bool(self._answers)
-
     def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
         """The nodes to ask now: at the start, or in addition to an outstanding answer."""
         most = self._replica_count + MORE_IF_MISSING
         if self._found():
             most = min(self._replica_count + MORE_IF_FOUND, MOST_IF_FOUND)
-        if self.done or len(self._answers) >= most:
+        if self.done or len(self.answers) >= most:
             return ()
         following = tuple(self._ranking[self.asked : self.asked + count])
         self.asked += len(following)
@@ -93,7 +91,7 @@ class ReadPlan:
         """A node answered; returns the nodes to ask now."""
         if self.done:
             return ()
-        self._answers[node] = answer
+        self.answers[node] = answer
         return self._go_on()
 
     def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
@@ -119,17 +117,17 @@ class ReadPlan:
         NearsightError
             If no node answered, or if no replica answered and the other nodes do not have the key.
         """
-        if self._answers.keys().isdisjoint(self._replicas) and not self._found():
+        if self.answers.keys().isdisjoint(self._replicas) and not self._found():
             raise self._error or Unavailable("no node was asked")
         entry: Entry | None = None
-        for answer in self._answers.values():
+        for answer in self.answers.values():
             if answer.entry is not None:
                 entry = answer.entry if entry is None else merged(entry, answer.entry)
-        synchronised = any(answer.synchronised for answer in self._answers.values())
-        return NodeAnswer(entry, synchronised, max(answer.wait_ms for answer in self._answers.values()))
+        synchronised = any(answer.synchronised for answer in self.answers.values())
+        return NodeAnswer(entry, synchronised, max(answer.wait_ms for answer in self.answers.values()))
 
     def _go_on(self) -> tuple[NodeId, ...]:
-        if any(self._decides(node, answer) for node, answer in self._answers.items()):
+        if any(self._decides(node, answer) for node, answer in self.answers.items()):
             self.done = True
             return ()
         if any(self._is_awaited(node) for node in self._ranking[: self.asked]):
@@ -140,31 +138,30 @@ class ReadPlan:
         return following
 
     def _decides(self, node: NodeId, answer: NodeAnswer) -> bool:
-        if not answer.synchronised:
+        # A node that is no replica may lack the key, or have an earlier state, even if it is synchronised.
+        if not answer.synchronised or node not in self._replicas:
             return False
         if answer.entry is not None:
             return True
-        before = self._ranking[: self._ranking.index(node)]
-        # A node that is no replica may lack the key even if it is synchronised.
-        if node not in self._replicas or any(map(self._is_awaited, before)):
+        if any(map(self._is_awaited, self._ranking[: self._ranking.index(node)])):
             return False
         return node == self._own or (self._claim and answer.wait_ms > 0) or self._is_confirmed(node)
 
     def _is_confirmed(self, node: NodeId) -> bool:
         """Whether another replica answered or is late, or all others failed."""
         others = self._replicas - {node}
-        return others <= self._failed or not others.isdisjoint(self._answers.keys() | self._late)
+        return others <= self._failed or not others.isdisjoint(self.answers.keys() | self._late)
 
     def _is_awaited(self, node: NodeId) -> bool:
         return self._is_outstanding(node) and (
-            node not in self._late or self._replicas.isdisjoint(self._answers)
+            node not in self._late or self._replicas.isdisjoint(self.answers)
         )
 
     def _is_outstanding(self, node: NodeId) -> bool:
-        return node not in self._answers and node not in self._failed
+        return node not in self.answers and node not in self._failed
 
     def _found(self) -> bool:
-        return any(answer.entry is not None for answer in self._answers.values())
+        return any(answer.entry is not None for answer in self.answers.values())
 
 
 class QuorumRead:
@@ -193,6 +190,7 @@ class QuorumRead:
         self._asked_s: dict[NodeId, float] = {}
         """Time of the request to each node that has not answered yet."""
         self._hedged = False
+        self._attempt = 1
         self.future: Future[NodeAnswer] = Future()
         """Result: the merged answer of the nodes, or a `NearsightError`."""
 
@@ -204,9 +202,7 @@ class QuorumRead:
             if slow:
                 self._read.late(self._first)
         self._ask(nodes)
-        if not slow:
-            self._watch_first()
-        self._watch()
+        self._watch(first=not slow)
 
     def ask_first(self) -> NodeAnswer | None:
         """Ask the first node and block; None if the read continues and ends in `future`."""
@@ -238,14 +234,12 @@ class QuorumRead:
         with self._lock:
             self._read.ask_next()
         self._record(node, answer)
-        self._watch_first()
-        self._watch()
+        self._watch(first=True)
         return None
 
-    def _watch_first(self) -> None:
-        self._schedule_check(self._client.first_timeout.seconds, doubt=False)
-
-    def _watch(self) -> None:
+    def _watch(self, *, first: bool = False) -> None:
+        if first:
+            self._schedule_check(self._client.first_timeout.seconds, doubt=False)
         self._schedule_check(self._client.settings.hedge_s, doubt=True)
 
     def _schedule_check(self, limit_s: float, *, doubt: bool, waited_s: float = 0.0) -> None:
@@ -287,7 +281,7 @@ class QuorumRead:
 
     def _claims_here(self) -> bool:
         """Whether to claim the key at the next node. With two claims, two readers could both wait."""
-        return self._claim and not self._read.has_answers
+        return self._claim and not self._read.answers
 
     def _ask(self, nodes: Sequence[NodeId]) -> None:
         client = self._client
@@ -345,7 +339,7 @@ class QuorumRead:
             self._fail(error)
             return
         if self._is_uncertain(outcome):
-            self._client.again_later(self._start_over)
+            self._client.again_later(self._start_over, self._attempt, self._ends_s)
         else:
             self.future.set_result(outcome)
 
@@ -367,7 +361,7 @@ class QuorumRead:
             self._fail(error)
             return
         again = QuorumRead(self._client, self._key, claim=False)
-        again.future, again._ends_s = self.future, self._ends_s
+        again.future, again._ends_s, again._attempt = self.future, self._ends_s, self._attempt + 1
         again.begin()
 
     def _fail(self, error: NearsightError) -> None:

@@ -11,6 +11,7 @@ is sent to it a few more times, and then handed over as soon as the node accepts
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final
@@ -50,17 +51,13 @@ class WritePlan:
         self._ranking = ranking
         self._replicas = replicas
         self._next = 0
-        self._outstanding: set[NodeId] = set()
+        self.outstanding: set[NodeId] = set()
+        """The nodes that have not answered yet."""
         self._accepted: set[NodeId] = set()
         self._error: NearsightError | None = None
         self._refused: set[NodeId] = set()
         self.done = False
         """Whether `check` may be called."""
-
-    @property
-    def outstanding(self) -> frozenset[NodeId]:
-        """The nodes that have not answered yet."""
-        return frozenset(self._outstanding)
 
     def begin(self) -> tuple[NodeId, ...]:
         """The nodes to write to first."""
@@ -68,20 +65,20 @@ class WritePlan:
 
     def accepted(self, node: NodeId) -> tuple[NodeId, ...]:
         """A node accepted the entry; returns the nodes to write to now."""
-        self._outstanding.discard(node)
+        self.outstanding.discard(node)
         self._accepted.add(node)
         return self._go_on()
 
     def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
         """A node refused the entry; returns the nodes to write to now."""
-        self._outstanding.discard(node)
+        self.outstanding.discard(node)
         self._refused.add(node)
         self._error = error
         return self._go_on()
 
     def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
         """A node did not answer; returns the nodes to write to now."""
-        self._outstanding.discard(node)
+        self.outstanding.discard(node)
         if not self._refused:
             self._error = error
         return self._go_on()
@@ -93,8 +90,8 @@ class WritePlan:
 
     def repeat(self, nodes: Sequence[NodeId]) -> None:
         """Record that the entry is sent to these nodes again."""
-        self._outstanding.update(nodes)
-        self.done = not self._outstanding
+        self.outstanding.update(nodes)
+        self.done = not self.outstanding
 
     def check(self, ranking: Sequence[NodeId]) -> None:
         """Return if at least one replica of the given ranking accepted the entry.
@@ -108,11 +105,11 @@ class WritePlan:
             raise self._error or Unavailable("no replica of the key could be reached")
 
     def _go_on(self) -> tuple[NodeId, ...]:
-        wanted = self._replicas - len(self._accepted | self._refused | self._outstanding)
+        wanted = self._replicas - len(self._accepted | self._refused | self.outstanding)
         following = tuple(self._ranking[self._next : self._next + max(0, wanted)])
         self._next += len(following)
-        self._outstanding.update(following)
-        self.done = not self._outstanding
+        self.outstanding.update(following)
+        self.done = not self.outstanding
         return following
 
 
@@ -139,6 +136,7 @@ class QuorumWrite:
         self._lock = threading.Lock()
         self._newer: list[Entry] = []
         self._repetitions = 0
+        self._overloads: Counter[NodeId] = Counter()
         self.future: Future[Sequence[Entry]] = Future()
         """Result: the states that override the write, or a `NearsightError`."""
 
@@ -152,7 +150,7 @@ class QuorumWrite:
 
     def _mark_late_slow(self) -> None:
         with self._lock:
-            late = () if self._write.done else self._write.outstanding
+            late = () if self._write.done else tuple(self._write.outstanding)
         for node in late:
             self._client.links.mark_slow(node)
 
@@ -184,7 +182,8 @@ class QuorumWrite:
             newer, reason = client.newer_of(self._entry.key, done.result())
         except Overloaded as error:
             if client.clock.monotonic() + 2 * BUSY_WAIT_S < self._ends_s:
-                client.again_later(lambda: self._send((node,)))
+                self._overloads[node] += 1
+                client.again_later(lambda: self._send((node,)), self._overloads[node], self._ends_s)
             else:
                 self._failed(node, error)
         except NearsightError as error:

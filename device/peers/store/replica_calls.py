@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -126,11 +127,15 @@ class ReplicaCalls:
         self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
 
-    def again_later(self, job: Callable[[], None], times: int = 1) -> None:
-        """Call ``job`` after a back-off that grows with ``times``, or when this client is closed."""
+    def again_later(self, job: Callable[[], None], times: int = 1, ends_s: float = math.inf) -> None:
+        """Call ``job`` after a back-off, or when this client is closed.
+
+        The back-off grows with ``times``, up to half of the time that is left until ``ends_s``.
+        """
         number = next(self._numbers)
         self._repeated[number] = job
-        wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
+        longest_s = max(BUSY_WAIT_S, (ends_s - self.clock.monotonic()) / 2)
+        wait_s = min(longest_s, BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1))
         self.timers.submit(lambda: self._repeat(number), after_s=wait_s)
         if self.closed.is_set():
             self._repeat(number)

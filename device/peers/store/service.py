@@ -113,7 +113,8 @@ class StoreService(Service):
     def take(self, entry: Entry, view_digest: int, *, displace: bool = True) -> tuple[Entry | None, str]:
         """Merge an entry; returns the state that overrides it, and the reason if it was refused."""
         newer, refusal = self.shared.write(entry, displace=displace)
-        if view_digest != self._cluster.view.digest or self.shared.entries.place(entry.key) is Place.SPARE:
+        other_view = view_digest != self._cluster.view.digest
+        if refusal is None and (other_view or self.shared.entries.place(entry.key) is Place.SPARE):
             self._misplaced(entry.key)
         # An expired entry counts as written, as it would not exist any more.
         return newer, str(refusal) if refusal is not None and refusal is not Refusal.EXPIRED else ""

@@ -374,6 +374,15 @@ def test_without_descriptors_new_connections_fail_and_existing_ones_continue() -
             wait_until(answered, what="an answer")
 
 
+def test_what_is_no_address_is_reported_and_other_channels_continue() -> None:
+    with serving(ScriptedEcho(), listen="tcp://127.0.0.1:0") as server, closing(ChannelGroup()) as group:
+        wrong, right = (Channel(to, client_id="x", group=group) for to in ("tcp://[é]:80", server.endpoint))
+        with wrong, right:
+            with pytest.raises(Unavailable, match="is not an address"):
+                Stub(wrong, ECHO).echo(text("nowhere"), timeout_s=60)
+            assert Stub(right, ECHO).echo(text("here"), timeout_s=60).message.text == "here"
+
+
 def _descriptors() -> set[int]:
     return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
 

@@ -1,9 +1,17 @@
 """Complete devices that share adapted views."""
 
-from nearsight import Recognizer
+from random import Random
+from typing import cast
+
+from nearsight import PeerSettings, Recognizer
+from nearsight.common.catalogue.model_fetcher import ModelSource
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.device.adaptation.adapter import AdaptationCounts
+from nearsight.device.cooperation.cooperation import Cooperation
 from nearsight.device.cooperation.protocol import adapt_key
-from support.gallery import photo_features
+from nearsight.device.prefetching.held_models import HeldModels
+from support.adaptation import recognized
+from support.gallery import SETTINGS, exhibit_model, photo_features
 from support.sharing_devices import Scene, holds, name
 from support.waiting import LONG_S, wait_until
 
@@ -31,6 +39,18 @@ def test_devices_fetch_shared_views_with_the_model_of_an_object(scene: Scene) ->
     second.recognize_blocking(photo_features(1))
     holds(second, 0, 1, 2, 3, 4)
     wait_until(lambda: _adaptation(second).views > _adaptation(second).learned, what="the view of another")
+
+
+def test_photos_that_come_faster_than_they_are_learned_from_do_not_accumulate() -> None:
+    held, upstream = HeldModels(10**7), cast(ModelSource, None)
+    settings = PeerSettings(broadcast="off", adapt=True)
+    device = Cooperation("museum", "d", held, upstream, settings, SETTINGS, SYSTEM_CLOCK, Random(1))
+    held.put(exhibit_model(0), 0)
+    found = recognized(0)
+    for _ in range(100):
+        device.followed(found.object_id, found, photo_features(0))
+    assert len(device._background._jobs) < 10  # its thread does not run yet
+    device.close()
 
 
 def test_devices_that_do_not_adapt_learn_and_share_nothing(scene: Scene) -> None:

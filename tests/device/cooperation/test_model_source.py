@@ -138,6 +138,35 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     assert len(scene.tier) == 2
 
 
+def test_a_node_that_names_only_useless_holders_after_a_wait_is_not_waited_for_again(scene: Scene) -> None:
+    for times in range(2):
+        scene.ask()
+        scene.store_answers(wait_ms=FOREVER_MS)
+        scene.background.advance(POLL_S)
+        assert len(scene.tier) == times
+        scene.store_answers(b"nonsense")
+        scene.tier_answers(RIGHT)
+    account = scene.account
+    assert (account.waited, account.waited_in_vain) == (1, 1)
+
+
+def test_a_wait_that_succeeds_ends_the_distrust_of_earlier_ones(scene: Scene) -> None:
+    for arrives, pause_s in ((False, 10.0), (False, 10.0), (True, 0.0), (False, BACK_OFF_S)):
+        scene.ask()
+        scene.store_answers(wait_ms=FOREVER_MS)
+        scene.background.advance(POLL_S)
+        if arrives:
+            scene.holders(FIRST)
+            scene.peer_answers(reply(RIGHT))
+        else:
+            scene.store_answers()
+            scene.tier_answers(RIGHT)
+        scene.clock.advance(pause_s)
+    scene.ask()
+    scene.store_answers(wait_ms=FOREVER_MS)
+    assert scene.claims[-1], "it does not wait"
+
+
 def test_a_node_that_delays_all_claims_does_not_hide_holders(scene: Scene) -> None:
     result = scene.ask()
     while scene.claims[-1]:

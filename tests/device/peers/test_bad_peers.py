@@ -55,12 +55,13 @@ class _Presence(Service):
 
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
+        self.device_id = "bad"
         self.silent = threading.Event()
 
     def ping(self, request: PingRequest, context: CallContext) -> PingResponse | Future[PingResponse]:
         if self.silent.is_set():
             return Future()
-        return PingResponse(node_id=self.node_id, incarnation=77, device_id="bad")
+        return PingResponse(node_id=self.node_id, incarnation=77, device_id=self.device_id)
 
     def leave(self, request: object, context: CallContext) -> peers_pb2.LeaveResponse:
         return peers_pb2.LeaveResponse()
@@ -88,14 +89,16 @@ class _LyingStore(Service):
 
     def __init__(self) -> None:
         self.lie: ReadResponse | None = None
-        self.refuses = False
+        self.refuses = self.deletes = False
 
     def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
         return self.lie or ReadResponse(synchronised=True)
 
     def write(self, request: WriteRequest, context: CallContext) -> WriteResponse:
         refused = [peers_pb2.RefusalMessage(key=entry.key, reason="too large") for entry in request.entries]
-        return WriteResponse(refused=refused if self.refuses else ())
+        later = StampMessage(counter=largest_counter(time.time()), writer=3)
+        newer = [EntryMessage(key=entry.key, cleared=later) for entry in request.entries]
+        return WriteResponse(refused=refused if self.refuses else (), newer=newer if self.deletes else ())
 
     def offer(self, request: OfferRequest, context: CallContext) -> OfferResponse:
         return OfferResponse()
@@ -325,6 +328,27 @@ def test_a_replica_that_refuses_all_writes_costs_one_copy() -> None:
         assert sum(key in each.held_keys() for each in nodes.nodes) == 1
 
 
+def test_a_merge_ends_although_a_replica_deletes_the_counts_each_time() -> None:
+    store = _LyingStore()
+    store.deletes = True
+    bad = _BadPeer(5, store)
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        key = next(key_with_first(nodes, bad.node_id))
+        with pytest.raises(Unavailable, match="delete"):
+            node.store.merge(key, {"x": 1}).result(LONG_S)
+        store.deletes = False
+        node.store.merge(key, {"y": 1}).result(LONG_S)
+        assert node.store.counts(key).result(LONG_S)["y"] == 1
+
+
+def test_a_long_name_of_a_peer_is_shortened() -> None:
+    bad = _BadPeer(5, _SilentStore())
+    bad.presence.device_id = "x" * 10**6
+    with group_with(bad, count=1) as nodes:
+        assert [peer.device_id for peer in nodes.nodes[0].peers()] == ["x" * 200]
+
+
 def test_invalid_entries_of_a_write_are_refused_and_the_others_stored() -> None:
     with group(2) as nodes, Channel(nodes.nodes[0].endpoint, client_id="stranger") as channel:
         stub = Stub(channel, STORE)
@@ -401,6 +425,7 @@ def test_devices_with_wrong_dates_share_values() -> None:
 def test_a_ping_without_a_usable_tcp_address_is_refused() -> None:
     with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="x") as channel:
         peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
-        for endpoint in ("ipc:///tmp/x", "inproc://x", "tcp://127.0.0.1", "http://x", "tcp://10.0.0.9:7000"):
+        local = ("tcp://127.0.0.1", "tcp://127.0.0.1:\u0668\u0660", "tcp://[::1%\u00e9]:80")
+        for endpoint in ("ipc:///tmp/x", "inproc://x", "http://x", "tcp://10.0.0.9:7000", *local):
             with pytest.raises(InvalidArgument):
                 peers.ping(PingRequest(node_id=9, endpoint=endpoint, incarnation=1), timeout_s=LONG_S)

@@ -9,11 +9,12 @@ import time
 import pytest
 
 from nearsight.common.clock import ManualClock, SystemClock
-from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.errors import AddressInUse, NearsightError, Unavailable
 from nearsight.device.peers import node as node_module
+from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.addresses import own_endpoint
 from nearsight.device.peers.store import shared_store
-from support.peer_nodes import Group, Wire, drop, group, split, wait_synchronised
+from support.peer_nodes import Group, Wire, drop, fast_settings, group, split, wait_synchronised
 from support.waiting import LONG_S, wait_until
 from support.zmtp import raw_peers
 
@@ -103,6 +104,15 @@ def test_after_a_suspension_a_node_is_not_synchronised(
         assert slept.synchronised()
         slept._slept()
         assert not slept.synchronised()
+
+
+def test_a_node_whose_address_is_taken_leaves_nothing_open() -> None:
+    with group(1) as nodes:
+        before = set(threading.enumerate())
+        second = PeerNode(fast_settings(listen=nodes.nodes[0].endpoint), device_id="second")
+        with pytest.raises(AddressInUse):
+            second.start()
+        assert set(threading.enumerate()) == before
 
 
 def test_the_claim_of_a_node_ends_when_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ def test_endpoints_are_parsed() -> None:
         "tcp://10.0.0.1:0",
         "tcp://10.0.0.1:70000",
         "tcp://a b:1",
+        "tcp://127.0.0.1:\u0668\u0660",
+        "tcp://[::1%\u00e9]:80",
     ],
 )
 def test_an_invalid_endpoint_is_refused(endpoint: str) -> None:

@@ -14,7 +14,7 @@ from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.cluster_view import ClusterView, View
-from nearsight.device.peers.routing.connections import PeerConnections
+from nearsight.device.peers.routing.connections import PeerConnections, TrafficByPeer
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.handover import (
@@ -24,6 +24,7 @@ from nearsight.device.peers.store.handover import (
     SWEEP_TURNS,
     HandoverWorker,
 )
+from nearsight.device.peers.store.service import NO_VIEW, StoreService
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos.peers_pb2 import OfferRequest, OfferResponse
@@ -102,6 +103,30 @@ def test_a_completion_message_is_repeated_only_to_nodes_that_missed_it(device: _
     device.links.offered.clear()
     device.worker._run()
     assert device.links.offered == []
+
+
+def test_the_memory_for_a_node_that_receives_nothing_is_bounded(device: _Device) -> None:
+    device.links.silent = {NodeId(2)}
+    for number in range(100):
+        device.see(2 + number % 20)
+        device.worker.misplaced(f"key {number} that was evicted")
+        device.worker._run()
+    assert len(device.worker._last_placements) + len(device.worker._placements_since) <= 10
+    assert device.worker._misplaced == set()
+
+
+@pytest.mark.parametrize("keys", [0, 1])
+def test_only_entries_that_a_device_has_room_for_are_handed_over(device: _Device, keys: int) -> None:
+    shared, misplaced = SharedStore(PeerSettings(max_keys=keys), 1, device.clock), list[str]()
+    service = StoreService(
+        shared,
+        device.cluster,
+        misplaced=misplaced.append,
+        offers_requested=lambda _: None,
+        traffic=TrafficByPeer(),
+    )
+    service.take(Entry("key", value=Register(b"v", shared.stamp())), NO_VIEW)
+    assert len(misplaced) == keys
 
 
 def test_the_pause_grows_with_the_number_of_nodes_and_is_reset_afterwards(device: _Device) -> None:

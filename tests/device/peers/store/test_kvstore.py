@@ -13,6 +13,7 @@ from nearsight.device.peers import node as node_module
 from nearsight.device.peers.store import shared_store
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.device.peers.store.replica_calls import AdaptiveTimeout
+from nearsight.device.peers.store.values import Entry, Register
 from support.peer_nodes import Group, group, split
 from support.waiting import LONG_S, wait_until
 
@@ -303,3 +304,22 @@ def test_a_former_replica_does_not_answer_its_own_reads() -> None:
         for key in elsewhere:
             b.store.put(key, b"new").result(LONG_S)
             assert a.store.get_blocking(key) == b"new"
+
+
+def test_an_entry_that_was_read_before_the_last_hand_over_is_not_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with group(2, replicas=2) as nodes:
+        a, b = nodes.nodes
+        a.store.put("k", b"old").result(LONG_S)
+        b._shared.write(Entry("k", value=Register(b"new", b._shared.stamp())))  # a has not received it yet
+        a._cluster.discard_reports()
+        read = a._shared.read
+
+        def handed_over_after(key: str) -> Entry | None:
+            entry = read(key)
+            a._cluster.complete(b.node_id, a._cluster.view.digest)
+            return entry
+
+        monkeypatch.setattr(a._shared, "read", handed_over_after)
+        assert a.store.get("k").result(LONG_S) == b"new"

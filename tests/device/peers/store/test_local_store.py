@@ -279,6 +279,15 @@ class TestEviction:
         assert sum(key.startswith("f deleted") for key in store.keys()) == 10  # noqa: SIM118
         assert "f deleted 99" in store
 
+    def test_deletions_that_outlive_expired_values_leave_room_for_new_entries(self) -> None:
+        store = small_store(40)
+        for number in range(40):
+            store.merge(deleted(f"f{number}", 1), 0.0)
+            store.merge(put(f"f{number}", 2, expires_s=2.0), 1.0)
+        store.expire(2.0)
+        assert len(store) == 10
+        assert taken(store.merge(put("r new"), 3.0))
+
 
 class StoreMachine(RuleBasedStateMachine):
     """Limits and counters hold after any events, and no entry is evicted for one of lower priority."""
@@ -366,9 +375,11 @@ class StoreMachine(RuleBasedStateMachine):
             after = self.store.peek(key, self.now_s)
             if over and entry.value is not None:
                 self.expired[key] = (entry.renewed, self.now_s + self.LIMITS.tombstone_s)
-                assert (after is None) == (entry.cleared == NEVER)
+                assert after is None or (after.value is None and entry.cleared != NEVER)
             elif over:
                 assert after is None
+            elif entry.value is None:
+                assert after is None or after is entry
             else:
                 assert after is entry
 
@@ -385,6 +396,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(sizes) == len(self.store) <= self.LIMITS.max_keys
         assert sum(sizes) == self.store.size_bytes <= self.LIMITS.memory_bytes
         assert max(sizes, default=0) <= self.LIMITS.entry_bytes
+        assert sum(entry.value is None for entry in self.entries().values()) <= 1
 
     @invariant()
     def digests_are_those_of_what_is_held(self) -> None:

@@ -226,6 +226,17 @@ def test_a_miss_of_a_node_that_is_no_replica_is_not_final() -> None:
     assert read.done and held(read) == {b"x"}
 
 
+def test_an_earlier_state_of_a_node_that_is_no_replica_does_not_replace_that_of_late_replicas() -> None:
+    read = ReadPlan((A, B, C), replicas=2, own=C)
+    read.ask_next(2)
+    read.late(A)
+    read.late(B)
+    read.ask_next()
+    assert read.answered(C, NodeAnswer(items(b"x"), synchronised=True)) == () and not read.done
+    read.answered(B, NodeAnswer(items(b"x", b"y"), synchronised=True))
+    assert read.done and held(read) == {b"x", b"y"}
+
+
 def test_answers_after_the_end_of_a_read_are_ignored() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next(2)
@@ -246,6 +257,7 @@ class Network:
 
     def __init__(self) -> None:
         self.asked: dict[NodeId, Future[Reply]] = {}
+        self.calls = 0
         self.slow: set[NodeId] = set()
         self.doubted: set[NodeId] = set()
 
@@ -256,6 +268,7 @@ class Network:
         (self.doubted if doubt else self.slow).add(node)
 
     def call(self, node: NodeId, *_: Any, **__: Any) -> Future[Reply]:
+        self.calls += 1
         if node not in self.asked or self.asked[node].done():
             self.asked[node] = Future()
         return self.asked[node]
@@ -386,9 +399,12 @@ def test_a_miss_counts_only_if_the_nodes_agree_on_the_members(reading: Reading, 
 
 def test_a_read_fails_if_the_nodes_do_not_agree_in_its_time(reading: Reading) -> None:
     reading.agrees = False
-    for tenths in range(100):
-        reading.at(tenths / 10)
+    for hundredths in range(900):
+        reading.at(hundredths / 100)
         for node in (FIRST, SECOND, THIRD):
             if node in reading.network.asked and not reading.network.asked[node].done():
                 reading.network.misses(node, synchronised=False)
+        assert reading.done or hundredths < 810
     assert isinstance(reading.outcome.exception(0), Unavailable)
+    attempts = reading.network.calls / 3
+    assert 6 <= attempts <= 16  # with constant pauses of 0.1 s they would be 80

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.common.background.futures import failed
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import InvalidArgument, Overloaded, Unavailable
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.store.quorum_write import WritePlan
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.quorum_write import QuorumWrite, WritePlan
+from nearsight.device.peers.store.replica_calls import ReplicaCalls
+from nearsight.device.peers.store.shared_store import SharedStore
+from nearsight.device.peers.store.values import Entry, Register
+from support.manual_background import ManualBackground
 
 A, B, C, D = (NodeId(number) for number in range(1, 5))
 GONE = Unavailable("gone")
@@ -89,3 +100,30 @@ def test_a_write_accepted_only_by_other_nodes_fails() -> None:
     with pytest.raises(Unavailable):
         write.check((A, B, C))
     write.check((B, C))  # A left
+
+
+def test_an_overloaded_replica_is_asked_at_growing_intervals() -> None:
+    clock, asked = ManualClock(), list[NodeId]()
+
+    def call(node: NodeId, *_: object, **__: object) -> object:
+        asked.append(node)
+        return failed(Overloaded("busy"))
+
+    links: Any = SimpleNamespace(call=call, is_slow=lambda _: False, mark_slow=lambda _: None)
+    cluster: Any = SimpleNamespace(view=SimpleNamespace(digest=1))
+    route: Any = SimpleNamespace(own=D, cluster=cluster, connections=links, ranking=lambda *_: (A,))
+    settings, timers = PeerSettings(replicas=1, read_timeout_s=8.0), ManualBackground(clock)
+    shared = SharedStore(settings, 9, clock)
+    calls = ReplicaCalls(
+        route,
+        SimpleNamespace(shared=shared),
+        settings,
+        clock,
+        timers,
+        random.Random(1),  # type: ignore[arg-type]
+    )
+    write = QuorumWrite(calls, Entry("k", value=Register(b"v", shared.stamp())))
+    write.begin()
+    timers.advance(30.0)
+    assert isinstance(write.future.exception(0), Overloaded)
+    assert 10 <= len(asked) <= 40  # at constant intervals of 0.1 s they would be 160
