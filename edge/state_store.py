@@ -61,6 +61,8 @@ FORMAT = renewable_format(0x4E53_4553, (_VERSION_1,), "edge.db")  # "NSES"
 _CHUNK = 10_000  # rows per read, so that millions of transitions are not in memory twice
 
 _INVALID_ROWS = (
+    """SELECT 'operation' FROM operation
+       WHERE typeof(operated_s) != 'real' OR operated_s < 0 OR operated_s > 1e300""",
     """SELECT catalogue FROM popularity
        WHERE typeof(count) != 'real' OR count < 0 OR count > 1e300 OR typeof(operated_s) != 'real'""",
     """SELECT catalogue FROM transitions

@@ -219,6 +219,8 @@ def test_a_damaged_file_is_moved_aside_and_replaced(path: Path, damage: Callable
         "UPDATE transitions SET history = 'no list'",
         "UPDATE transitions SET history = '[1]'",
         "UPDATE measured SET content = '{}'",
+        "UPDATE operation SET operated_s = 'long'",
+        "UPDATE operation SET operated_s = 9e999",
     ],
 )
 def test_a_file_with_invalid_values_is_moved_aside(path: Path, statement: str) -> None:
