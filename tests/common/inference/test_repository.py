@@ -92,6 +92,35 @@ def test_a_temporarily_unreadable_folder_removes_no_network(
     assert (repository.refresh(), repository.problems) == (False, {})
 
 
+def test_a_manifest_that_cannot_be_read_now_is_read_again_and_its_network_kept(
+    folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, changed = ModelRepository(folder), ModelRepository(folder)
+    add_network(repository, "adder", network, ["a"])
+
+    def refuse(*_: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    add_network(changed, "adder", network, ["b"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        repository.refresh()
+        assert "Permission denied" in repository.problems["adder"]
+        assert repository.get("adder").labels == ("a",)
+    repository.refresh()
+    assert (repository.get("adder").labels, repository.problems) == (("b",), {})
+
+
+def test_the_problem_of_a_damaged_manifest_ends_with_its_file(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "adder.json").write_text("{")
+    repository = ModelRepository(folder)
+    assert "is damaged" in repository.problems["adder"]
+    (folder / "adder.json").unlink()
+    repository.refresh()
+    assert repository.problems == {}
+
+
 def test_the_version_increases_with_each_change(folder: Path, network: Path, tmp_path: Path) -> None:
     repository = ModelRepository(folder)
     versions = [
@@ -179,6 +208,37 @@ def test_partial_files_are_removed_by_name_or_by_age(folder: Path, network: Path
     assert {*folder.iterdir()} == {parts["new-er"]}
     with pytest.raises(NotFound):
         repository.remove("new")
+
+
+@pytest.mark.parametrize("remove", [False, True], ids=["add", "remove"])
+def test_unfinished_files_of_a_killed_process_are_removed_with_the_next_change(
+    folder: Path, network: Path, tmp_path: Path, *, remove: bool
+) -> None:
+    repository = ModelRepository(folder)
+    left = repository.path(manifest_of_file(adder_network(tmp_path / "b.onnx", 2.0), "adder"), "4711.new")
+    graph = left.with_suffix("").with_suffix(".prepared.new")
+    graph.mkdir(parents=True)
+    left.touch()
+    if remove:
+        repository.remove("adder")
+    else:
+        add_network(repository, "adder", network)
+    assert not left.exists()
+    assert not graph.exists()
+
+
+def test_a_file_that_changes_while_it_is_added_replaces_nothing(
+    folder: Path, network: Path, tmp_path: Path
+) -> None:
+    repository = ModelRepository(folder)
+    before = add_network(repository, "adder", network)
+    file = adder_network(tmp_path / "training.onnx", 2.0)
+    wanted = manifest_of_file(file, "adder")
+    adder_network(file, 3.0)  # another program writes the next result
+    with pytest.raises(InvalidArgument, match=r"training\.onnx changed while network 'adder' was added"):
+        repository.add(file, wanted)
+    assert repository.checked_path(ModelRepository(folder).get("adder")) == repository.path(before)
+    assert {*folder.iterdir()} == {folder / "adder.json", repository.path(before)}
 
 
 def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, network: Path) -> None:
