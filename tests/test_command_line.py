@@ -20,6 +20,7 @@ from nearsight.__main__ import LazyCommand, LazyGroup, load_command
 from nearsight.common.config.base import DaemonSettings
 from nearsight.common.errors import EXIT_CODES, MissingDependency, Overloaded
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
+from support.disks import full_disk
 
 HEAVY = ("cv2", "faiss", "sklearn", "scipy", "matplotlib", "zmq", "google.protobuf", "pydantic")
 
@@ -226,6 +227,16 @@ def test_an_empty_path_is_not_the_current_folder(
 ) -> None:
     assert command_line.main(arguments) == 2
     assert capsys.readouterr().err == f"error: the path {name} is empty; name a file or a folder\n"
+
+
+def test_a_full_disk_leaves_no_part_of_a_settings_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with full_disk():
+        assert command_line.main(["config", "init"]) == 5
+    assert not [*tmp_path.iterdir()]
+    assert command_line.main(["config", "init"]) == 0
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
