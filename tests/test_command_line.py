@@ -4,6 +4,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -227,6 +228,23 @@ def test_an_empty_path_is_not_the_current_folder(
 ) -> None:
     assert command_line.main(arguments) == 2
     assert capsys.readouterr().err == f"error: the path {name} is empty; name a file or a folder\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "keys generate me --dir file",
+        "gateway tokens add me --tokens file/me.json",
+        "config init file/me.toml",
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert command_line.main(arguments.split()) == 5
+    assert re.fullmatch(r"error: .*file/me\.\w+.*; [a-z ;]+\n", capsys.readouterr().err)
 
 
 def test_a_full_disk_leaves_no_part_of_a_settings_file(

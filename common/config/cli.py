@@ -86,5 +86,6 @@ def init_config(
     except OSError as error:
         with suppress(OSError):
             path.unlink()  # a part of it would be valid, too
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+        why = f"{path} cannot be written: {error.strerror}"
+        raise ConfigurationError(why, advice="give another path") from error
     print_line(f"wrote {path}")

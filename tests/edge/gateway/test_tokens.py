@@ -104,7 +104,8 @@ def test_a_revocation_whose_read_failed_is_loaded_later_and_the_failure_is_logge
         patched.setattr(Path, "read_bytes", Mock(side_effect=OSError(errno.EMFILE, "too many open files")))
         for _ in range(3):
             access.refresh()
-    assert [line["reason"] for line in logs] == [f"cannot read the tokens in {file}: too many open files"]
+    (line,) = logs
+    assert line["reason"].startswith(f"cannot read the tokens in {file}: too many open files; ")
     assert len(tokens.by_digest) == 1
     access.refresh()
     assert not tokens.by_digest
