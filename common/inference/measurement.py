@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -58,6 +59,12 @@ class Measurement:
     """Duration of later executions."""
     runtime: str
     """Version of the runtime; see `Runtime.version`."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if a cost is negative or not finite."""
+        costs = (self.memory_bytes, self.load_ms, self.first_ms, self.execution_ms)
+        if not all(0 <= one < inf for one in costs):
+            raise ValueError(f"a cost is negative or not finite: {self}")
 
     @classmethod
     def of(cls, cycles: Sequence[Cycle], runtime: str) -> Measurement:
@@ -189,22 +196,6 @@ def _measured(output: bytes, version: str) -> tuple[Measurement, list[Cycle]]:
         return Measurement.of(cycles, version), cycles
     except (ValueError, TypeError) as error:
         raise InternalError("the process that measures a network printed invalid output") from error
-
-
-def measurement_from_dict(values: object) -> Measurement:
-    """Decode a measurement of a manifest.
-
-    Raises
-    ------
-    ValueError
-        If fields are missing or unknown, or a value is not a number or is negative.
-    """
-    if not isinstance(values, dict) or values.keys() != {one.name for one in fields(Measurement)}:
-        raise ValueError("a measurement is damaged")
-    numbers = {name: values[name] for name in values if name != "runtime"}
-    if not all(isinstance(one, (int, float)) and one >= 0 for one in numbers.values()):
-        raise ValueError("a measurement is damaged")
-    return Measurement(**values)
 
 
 def _main(path: str, name: str, threads: str, cycles: str, executions: str, prepared: str = "") -> int:

@@ -1,19 +1,15 @@
 """Networks are measured in a separate process, which may crash or hang."""
 
+import json
+import math
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, Unavailable
-from nearsight.common.inference.measurement import (
-    Cycle,
-    Measurement,
-    measure,
-    measurement_from_dict,
-    run_measuring_process,
-)
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement import Cycle, Measurement, measure, run_measuring_process
 from support.networks import colour_network, endless_network, split_network
 from support.waiting import LONG_S
 
@@ -84,11 +80,20 @@ def test_a_measurement_without_a_process_is_unavailable(tmp_path: Path) -> None:
         run_measuring_process([str(tmp_path / "none")], "any", 1)
 
 
-@pytest.mark.parametrize("damaged", [None, {}, {"memory_bytes": 1}, []])
-def test_a_damaged_measurement_is_refused(damaged: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("load_ms", "soon", "measured.load_ms: .*number"),
+        ("load_ms", -1.0, "measured: .*a cost is negative"),
+        ("first_ms", math.inf, "measured: .*not finite"),
+        ("memory_bytes", None, "measured.memory_bytes: .*integer"),
+    ],
+)
+def test_a_damaged_measurement_is_refused(name: str, value: object, why: str) -> None:
     measured = Measurement(1, 2.0, 3.0, 4.0, "1.0")
-    assert measurement_from_dict(asdict(measured)) == measured
-    with pytest.raises(ValueError, match="damaged"):
-        measurement_from_dict(damaged)
-    with pytest.raises(ValueError, match="damaged"):
-        measurement_from_dict({**asdict(measured), "load_ms": "soon"})
+    manifest = Manifest("adder", 1, 10, "0" * 64, measured=measured)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    values = json.loads(manifest.to_json())
+    values["measured"][name] = value
+    with pytest.raises(CorruptStore, match=why):
+        Manifest.from_json(json.dumps(values))

@@ -1,6 +1,7 @@
 """The folder of networks: versions, damage, other processes, full disks."""
 
 import errno
+import json
 import os
 import threading
 from dataclasses import replace
@@ -272,9 +273,7 @@ def test_a_missing_file_is_reported(folder: Path, network: Path) -> None:
         repository.checked_path(manifest)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"name": "adder"}', "\x00", '{"measured": null, "labels": 3}']
-)
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": "adder"}', "\x00", "[" * 100_000])
 def test_a_damaged_manifest_removes_only_its_own_network(folder: Path, network: Path, text: str) -> None:
     repository = ModelRepository(folder)
     for name in ("adder", "other"):
@@ -283,6 +282,16 @@ def test_a_damaged_manifest_removes_only_its_own_network(folder: Path, network: 
     repository.refresh()
     assert list(repository.manifests()) == ["other"]
     assert "damaged" in repository.problems["adder"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("labels", "red"), ("labels", [1]), ("size_bytes", 1e400), ("version", 1.5), ("colour", "red")],
+)
+def test_a_value_of_a_wrong_type_in_a_manifest_is_named(network: Path, name: str, value: object) -> None:
+    values = json.loads(manifest_of_file(network, "adder").to_json())
+    with pytest.raises(CorruptStore, match=rf"damaged: {name}[.\d]*: "):
+        Manifest.from_json(json.dumps({**values, name: value}))
 
 
 def test_a_manifest_under_another_name_is_refused(folder: Path, network: Path) -> None:
