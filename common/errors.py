@@ -257,6 +257,7 @@ _ADVICE = MappingProxyType(
         errno.ENAMETOOLONG: "give a shorter name",
         errno.ELOOP: "a symbolic link leads to itself; name another location",
         errno.EIO: "check the disk",
+        errno.EBUSY: "a mounted file cannot be replaced: mount its folder, or name another location",
         errno.EACCES: _GIVE_ACCESS,
         errno.EPERM: _GIVE_ACCESS,
         errno.EMFILE: "allow more: ulimit -n 4096",
