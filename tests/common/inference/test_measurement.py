@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import select
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from nearsight.common.errors import CorruptStore, Unavailable
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Cycle, Measurement, measure, run_measuring_process
 from support.networks import colour_network, endless_network, split_network
-from support.waiting import LONG_S
+from support.waiting import LONG_S, wait_until
 
 
 def test_the_memory_of_a_network_is_that_freed_by_its_unload() -> None:
@@ -48,6 +51,23 @@ def test_a_network_that_hangs_is_given_up(tmp_path: Path) -> None:
     path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
     with pytest.raises(Unavailable, match=r"measuring endless exceeded the time limit of 0\.3 s"):
         measure(path, "endless", within_s=0.3)
+
+
+def test_a_measurement_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
+    code = (
+        "import pathlib, sys; from nearsight.common.inference.measurement import measure; "
+        "measure(pathlib.Path(sys.argv[1]), 'endless', within_s=600)"
+    )
+    reading, writing = os.pipe()  # both processes keep the writing end open, as their standard input
+    with os.fdopen(reading, "rb") as held:
+        with os.fdopen(writing, "wb") as given:
+            daemon = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=given)
+        children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
+        wait_until(lambda: bool(children.read_text()), what="the measuring process")
+        daemon.kill()
+        daemon.wait(LONG_S)
+        assert select.select([held], [], [], LONG_S)[0], "the measuring process still runs"
 
 
 def test_a_network_that_crashes_the_runtime_is_given_up() -> None:
