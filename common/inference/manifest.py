@@ -9,12 +9,13 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
 from nearsight.common.inference.measurement import Measurement
+from nearsight.common.settings import first_error
 
 Pixels = Literal["0..255", "0..1", "-1..1", "imagenet", "caffe"]
 """Range of the input's pixels. "0..255": as stored; "0..1": scaled; "-1..1": scaled and centred ("tf" in
@@ -29,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class Manifest:
     """Metadata of one network."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     """Name of the network, and of the catalogue whose requests it answers."""
@@ -100,8 +101,7 @@ class Manifest:
         try:
             return _STORED.validate_json(text, strict=True)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            why = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+            why = str(first_error(error))
         except InvalidArgument as error:
             why = str(error)
         raise CorruptStore(f"a manifest of a network is damaged: {why}", advice="add the model again")

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.files import write_atomically
 from nearsight.common.folder_lock import locked
 from nearsight.common.rpc.security import KEY_NAME
+from nearsight.common.settings import first_error
 
 DEFAULT_FILE = Path("gateway-tokens.json")
 
@@ -29,6 +30,8 @@ DEFAULT_FILE = Path("gateway-tokens.json")
 @dataclass(frozen=True, slots=True)
 class Token:
     """Permissions of a client; its token is not stored."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # an unknown limit must not mean none
 
     name: str
     """Name of the client."""
@@ -70,7 +73,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         ) from error
     except ValidationError as error:
         raise ConfigurationError(
-            f"{path} is not a token file", advice="move it away, and add the tokens again"
+            f"{path} is not a token file: {first_error(error)}",
+            advice="correct it, or move it away and add the tokens again",
         ) from error
 
 

@@ -78,7 +78,10 @@ def test_an_impossible_rate_is_refused(file: Path, rate_per_s: float) -> None:
     assert read_tokens(file) == ()
 
 
-@pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00"])
+MISSPELT = json.dumps([{"name": "visitors", "sha256": digest_of("x"), "catalogue": ["museum"]}])
+
+
+@pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00", MISSPELT])
 def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, content: str) -> None:
     add_token(file, "visitors")
     tokens = TokenFile(file)
