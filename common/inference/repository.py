@@ -78,7 +78,7 @@ class ModelRepository:
                 return False
             self.problems.pop(str(self.folder), None)
             found = {path.stem: path for path in paths if path.suffix == ".json"}
-            for name in self._read_states.keys() - found.keys():
+            for name in (self._manifests.keys() | self._read_states.keys()) - found.keys():
                 self._remove_entry(name)
                 self.problems.pop(name, None)
                 changed = True
