@@ -387,6 +387,10 @@ def _open(
         security = client_security(place.key, place.server_key)
         with Channel(place.cloud, client_id=f"shell-{os.getpid()}", security=security) as channel:
             yield RemoteCatalogue(channel, catalogue)
+    elif place.key is not None or place.server_key is not None:
+        raise InvalidArgument(
+            "keys are given, but no running cloud: a database needs none", advice="add --cloud ENDPOINT"
+        )
     else:
         pin_threads()
         trainer = ObjectTrainer(settings.recognition)

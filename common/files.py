@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryFile
 
 
 def write_atomically(path: Path, content: bytes, mode: int | None = None) -> None:
@@ -27,17 +30,24 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None) -> Non
     OSError
         If it cannot be written, with the file's name. A file that existed is unchanged.
     """
-    target = Path(os.path.realpath(path))
-    try:
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(content)
+    with _naming(path):
+        if _is_device(path):
+            path.write_bytes(content)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _name(error, path)
-        raise
+        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, mode) as aside:
         aside.write_bytes(content)
+
+
+def check_writable(path: Path) -> None:
+    """Raise the error of `write_atomically` now, before the work whose result the file will have."""
+    with _naming(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not _is_device(path):
+            folder = Path(os.path.realpath(path)).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
 
 
 @contextmanager
@@ -48,27 +58,35 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
     to a name. Rights, owner, links and errors are as for `write_atomically`.
     """
     target = Path(os.path.realpath(path))
-    aside = target.with_name(f".{target.stem}.{os.getpid()}.new{target.suffix}")
+    # A name with the longest permitted length must not become longer.
+    aside = target.with_name(f".{target.stem[:40]}.{token_hex(4)}.new{target.suffix}")
+    with _naming(path):
+        try:
+            aside.touch(mode=0o666 if mode is None else mode, exist_ok=False)
+            yield aside
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
+            if mode is not None:
+                aside.chmod(mode)  # touch() obeys the umask
+            with suppress(FileNotFoundError, PermissionError):  # the file is new, or the process is not root
+                os.chown(aside, target.stat().st_uid, target.stat().st_gid)
+            aside.replace(target)
+        except BaseException:
+            with suppress(OSError):
+                aside.unlink()
+            raise
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors name only this file, and not the temporary one."""
     try:
-        aside.unlink(missing_ok=True)
-        aside.touch(mode=0o666 if mode is None else mode, exist_ok=False)
-        yield aside
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        if mode is not None:
-            aside.chmod(mode)  # touch() obeys the umask
-        with suppress(FileNotFoundError, PermissionError):  # the file is new, or the process is not root
-            os.chown(aside, target.stat().st_uid, target.stat().st_gid)
-        aside.replace(target)
-    except BaseException as error:
-        with suppress(OSError):
-            aside.unlink()
-        if isinstance(error, OSError):
-            _name(error, path)
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        del error.filename2
         raise
-
-
-def _name(error: OSError, path: Path) -> None:
-    """Let an error name only this file, and not the temporary one."""
-    error.filename = str(path)
-    del error.filename2

@@ -23,6 +23,9 @@ class SettingError(NamedTuple):
     text: str
     """The error in one line."""
 
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (".".join(self.path), self.text)))
+
 
 def first_error(error: ValidationError) -> SettingError:
     """The first error of a validation as one line for the user, instead of pydantic's block of text."""
@@ -30,7 +33,7 @@ def first_error(error: ValidationError) -> SettingError:
     first = errors[0]
     path = tuple(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
-    shown = f" (given: {first['input']!r})" if path and not isinstance(first["input"], Mapping) else ""
+    shown = f" (given: {first['input']!r:.100})" if path and not isinstance(first["input"], Mapping) else ""
     more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
     return SettingError(path, f"{message[:1].lower()}{message[1:]}{shown}{more}")
 

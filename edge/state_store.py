@@ -61,10 +61,14 @@ FORMAT = renewable_format(0x4E53_4553, (_VERSION_1,), "edge.db")  # "NSES"
 _CHUNK = 10_000  # rows per read, so that millions of transitions are not in memory twice
 
 _INVALID_ROWS = (
+    """SELECT 'operation' FROM operation
+       WHERE typeof(operated_s) != 'real' OR operated_s NOT BETWEEN 0 AND 1e300""",
     """SELECT catalogue FROM popularity
-       WHERE typeof(count) != 'real' OR count < 0 OR count > 1e300 OR typeof(operated_s) != 'real'""",
+       WHERE typeof(count) != 'real' OR count NOT BETWEEN 0 AND 1e300
+       OR typeof(operated_s) != 'real' OR operated_s NOT BETWEEN 0 AND 1e300""",
     """SELECT catalogue FROM transitions
-       WHERE typeof(count) != 'real' OR count < 0 OR count > 1e300 OR typeof(operated_s) != 'real'
+       WHERE typeof(count) != 'real' OR count NOT BETWEEN 0 AND 1e300
+       OR typeof(operated_s) != 'real' OR operated_s NOT BETWEEN 0 AND 1e300
        OR CASE WHEN json_valid(history) THEN json_type(history) != 'array'
                OR EXISTS (SELECT 1 FROM json_each(history) WHERE type != 'text') ELSE 1 END""",
 )
@@ -215,21 +219,22 @@ class StateStore(DatabaseFile):
             self._execute("INSERT OR REPLACE INTO operation (rowid, operated_s) VALUES (1, ?)", now_s)
 
     def _write_popularity(self, catalogue: str, changes: PopularityChanges, now_s: float) -> None:
-        for name in changes.removed_objects:
-            self._execute("DELETE FROM popularity WHERE catalogue = ? AND object_id = ?", catalogue, name)
+        self._connection.executemany(
+            "DELETE FROM popularity WHERE catalogue = ? AND object_id = ?",
+            [(catalogue, name) for name in changes.removed_objects],
+        )
         self._connection.executemany(
             "INSERT OR REPLACE INTO popularity VALUES (?, ?, ?, ?)",
             [(catalogue, name, count, now_s) for name, count in changes.counts.items()],
         )
 
     def _write_transitions(self, catalogue: str, changes: MarkovChanges, now_s: float) -> None:
-        for name in changes.removed_objects:
+        if changes.removed_objects:  # one statement, as it reads all transitions
             self._execute(
-                "DELETE FROM transitions WHERE catalogue = ? AND (object_id = ? OR EXISTS "
-                "(SELECT 1 FROM json_each(history) WHERE value = ?))",
+                "WITH gone AS (SELECT value FROM json_each(?)) DELETE FROM transitions WHERE catalogue = ? "
+                "AND (object_id IN gone OR EXISTS (SELECT 1 FROM json_each(history) WHERE value IN gone))",
+                json.dumps(changes.removed_objects),
                 catalogue,
-                name,
-                name,
             )
         keys = [(catalogue, json.dumps(one.history), one.object_id) for one in changes.counts]
         gone = [key for key, one in zip(keys, changes.counts, strict=True) if one.count <= 0]

@@ -4,6 +4,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from nearsight.__main__ import LazyCommand, LazyGroup, load_command
 from nearsight.common.config.base import DaemonSettings
 from nearsight.common.errors import EXIT_CODES, MissingDependency, Overloaded
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
+from support.disks import full_disk
 
 HEAVY = ("cv2", "faiss", "sklearn", "scipy", "matplotlib", "zmq", "google.protobuf", "pydantic")
 
@@ -226,6 +228,33 @@ def test_an_empty_path_is_not_the_current_folder(
 ) -> None:
     assert command_line.main(arguments) == 2
     assert capsys.readouterr().err == f"error: the path {name} is empty; name a file or a folder\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "keys generate me --dir file",
+        "gateway tokens add me --tokens file/me.json",
+        "config init file/me.toml",
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert command_line.main(arguments.split()) == 5
+    assert re.fullmatch(r"error: .*file/me\.\w+.*; [a-z ;]+\n", capsys.readouterr().err)
+
+
+def test_a_full_disk_leaves_no_part_of_a_settings_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with full_disk():
+        assert command_line.main(["config", "init"]) == 5
+    assert not [*tmp_path.iterdir()]
+    assert command_line.main(["config", "init"]) == 0
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

@@ -194,10 +194,9 @@ class LiveCatalogue:
             If the catalogue is stopped before the objects are stored.
         """
         content = self.content
-        stored = self._store.objects(self.name) if content.revision else ()
-        sound = (one for one in stored if one.object_id not in content.damaged)
-        known = {(one.object_id, one.content_hash, one.training) for one in sound}
-        same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
+        ids = {one.model.object_id for one in objects} - content.damaged.keys()
+        stored = self._store.contents(self.name, ids)
+        same = [one for one in objects if stored.get(one.model.object_id) == (one.content_hash, one.training)]
         new = [one for one in objects if one not in same]
         indexed = self._index_for_comparison()
         alike = {one.model.object_id: indexed.resembling(one.model, one.photos) for one in new}

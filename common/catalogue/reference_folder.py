@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from unicodedata import normalize
 
 from nearsight.common.errors import InvalidArgument, NotFound, SetupError
 
@@ -25,6 +27,8 @@ IMAGE_SUFFIXES = frozenset(
 """Suffixes of files treated as images. Some cannot be decoded; these are reported instead of ignored."""
 
 _VIEW = re.compile(r"(?P<object_id>.+)__(?P<view>\d+)")
+_composed = partial(normalize, "NFC")
+"""Text with composed letters: macOS decomposes the letters of file names, spreadsheets do not."""
 _LAYOUT = "give a folder of images, or one with a subfolder references/ of images"
 
 
@@ -81,7 +85,7 @@ def _read(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
             table = _child(above, "objects.csv")
     details = _read_table(table) if table else {}
     objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
-    return objects, tuple(sorted(details.keys() - paths.keys()))
+    return objects, tuple(sorted(details.keys() - set(map(_composed, paths))))
 
 
 def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
@@ -106,7 +110,7 @@ def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
 def _reference(
     object_id: str, paths: tuple[Path, ...], details: Mapping[str, Mapping[str, str]]
 ) -> Reference:
-    row = details.get(object_id, {})
+    row = details.get(_composed(object_id), {})
     metadata = {name: value for name, value in row.items() if name not in {"object_id", "label"} and value}
     return Reference(object_id, row.get("label") or object_id, paths, metadata)
 
@@ -116,7 +120,7 @@ def _child(folder: Path, name: str) -> Path | None:
 
 
 def _read_table(path: Path) -> dict[str, dict[str, str]]:
-    """Rows of ``objects.csv`` by object id."""
+    """Rows of ``objects.csv`` by object id, composed."""
     rows: dict[str, dict[str, str]] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -134,13 +138,14 @@ def _read_table(path: Path) -> dict[str, dict[str, str]]:
                         advice="give each line as many, and write a value that contains a comma in quotes",
                     )
                 row = dict(zip(header, values, strict=True))
-                if not row["object_id"]:
+                object_id = _composed(row["object_id"])
+                if not object_id:
                     raise InvalidArgument(f"{where}: object_id is empty", advice="give the stem of its image")
-                if row["object_id"] in rows:
+                if object_id in rows:
                     raise InvalidArgument(
-                        f"{where}: {row['object_id']!r} occurs twice", advice="write one line per object"
+                        f"{where}: {object_id!r} occurs twice", advice="write one line per object"
                     )
-                rows[row["object_id"]] = row
+                rows[object_id] = row
     except PermissionError:
         raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -177,6 +177,12 @@ class CatalogueStore(DatabaseFile):
             self._revision_of(catalogue)
             return tuple(StoredObject(*row) for row in self.rows(query, catalogue))
 
+    def contents(self, catalogue: str, object_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
+        """Content hash and training of these objects, by id; without those that do not exist."""
+        query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
+        found = ((object_id, self.rows(query, catalogue, object_id)) for object_id in object_ids)
+        return {object_id: (rows[0][0], rows[0][1]) for object_id, rows in found if rows}
+
     def put(
         self,
         catalogue: str,
@@ -212,10 +218,9 @@ class CatalogueStore(DatabaseFile):
                 raise CatalogueChanged
             for item in objects:
                 object_id = item.model.object_id
-                query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
-                old = self.rows(query, catalogue, object_id)
+                old = self.contents(catalogue, [object_id]).get(object_id)
                 model = self._model(catalogue, object_id)
-                if model is not None and old == [(item.content_hash, item.training)]:
+                if model is not None and old == (item.content_hash, item.training):
                     unchanged.append(object_id)
                     continue
                 (replaced if old else added).append(object_id)

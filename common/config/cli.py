@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -83,5 +84,8 @@ def init_config(
     except FileExistsError as error:
         raise ConfigurationError(f"{path} exists and is left as it is", advice="give another path") from error
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+        with suppress(OSError):
+            path.unlink()  # a part of it would be valid, too
+        why = f"{path} cannot be written: {error.strerror}"
+        raise ConfigurationError(why, advice="give another path") from error
     print_line(f"wrote {path}")

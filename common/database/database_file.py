@@ -142,13 +142,20 @@ class DatabaseFile:
         Raises
         ------
         Unavailable
-            If the file was deleted, replaced, overwritten by a backup or upgraded, or cannot be written. The
-            content of a deleted or replaced file is then in a copy beside it.
+            If the file was deleted, replaced, overwritten by a backup or upgraded, or cannot be reached or
+            written. The content of a deleted or replaced file is then in a copy beside it.
         """
         with self._lock, translated_errors(self.path, self.form):
-            if (files := self._files_now()) != self._files:
+            try:
+                files, journal_mode = self._files_now(), self._journal_mode_now()
+            except OSError as error:  # such as a lost network disk
+                raise DiskUnavailable(
+                    f"cannot reach {self.path}: {error.strerror}",
+                    advice="check the disk, and the rights of the folder",
+                ) from error
+            if files != self._files:
                 raise self._deleted(files)
-            if self._journal_mode_now() != self._journal_mode:
+            if journal_mode != self._journal_mode:
                 raise Unavailable(
                     f"{self.path} was overwritten while in use: changes are refused",
                     advice=self._remedy,

@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Literal, get_args
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from nearsight.common.errors import CorruptStore, InvalidArgument
-from nearsight.common.inference.measurement import Measurement, measurement_from_dict
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.settings import first_error
 
 Pixels = Literal["0..255", "0..1", "-1..1", "imagenet", "caffe"]
 """Range of the input's pixels. "0..255": as stored; "0..1": scaled; "-1..1": scaled and centred ("tf" in
@@ -26,6 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Metadata of one network."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     """Name of the network, and of the catalogue whose requests it answers."""
@@ -94,16 +99,15 @@ class Manifest:
             If the text is not a valid manifest.
         """
         try:
-            values = json.loads(text)
-            if values["measured"] is not None:
-                values["measured"] = measurement_from_dict(values["measured"])
-            return cls(**values | {"labels": tuple(str(label) for label in values["labels"])})
-        except (ValueError, TypeError, KeyError, AttributeError, InvalidArgument) as error:
-            raise CorruptStore(
-                f"a manifest of a network is damaged: {error}", advice="add the model again"
-            ) from error
+            return _STORED.validate_json(text, strict=True)
+        except ValidationError as error:
+            why = str(first_error(error))
+        except InvalidArgument as error:
+            why = str(error)
+        raise CorruptStore(f"a manifest of a network is damaged: {why}", advice="add the model again")
 
 
+_STORED = TypeAdapter(Manifest)
 _all_but_costs = attrgetter(*(one.name for one in fields(Manifest) if one.name != "measured"))
 
 

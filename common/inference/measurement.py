@@ -8,20 +8,22 @@ Sources: CremeBrulee, section III; mCache, section 2.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
 from nearsight.common.inference.external_data import check_is_one_file
-from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
+from nearsight.common.inference.process_memory import end_with_parent, own_memory_bytes, return_freed_memory
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.saved_graphs import prepare, temporary_folder
 
@@ -58,6 +60,12 @@ class Measurement:
     """Duration of later executions."""
     runtime: str
     """Version of the runtime; see `Runtime.version`."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if a cost is negative or not finite."""
+        costs = (self.memory_bytes, self.load_ms, self.first_ms, self.execution_ms)
+        if not all(0 <= one < inf for one in costs):
+            raise ValueError(f"a cost is negative or not finite: {self}")
 
     @classmethod
     def of(cls, cycles: Sequence[Cycle], runtime: str) -> Measurement:
@@ -137,9 +145,10 @@ def measure(
     runtime = Runtime(threads)
     version, size_bytes = runtime.version, path.stat().st_size
     runtime.close()
-    arguments = [str(path), name, str(threads), str(cycles), str(executions), str(prepared or "")]
+    arguments = [os.getpid(), path, name, threads, cycles, executions, prepared or ""]
+    command = [sys.executable, "-m", __name__, *map(str, arguments)]
     try:
-        output = run_measuring_process([sys.executable, "-m", __name__, *arguments], name, within_s)
+        output = run_measuring_process(command, name, within_s)
     finally:
         if prepared is not None:  # the process may have been ended before it removed this folder
             shutil.rmtree(temporary_folder(prepared), ignore_errors=True)
@@ -191,24 +200,11 @@ def _measured(output: bytes, version: str) -> tuple[Measurement, list[Cycle]]:
         raise InternalError("the process that measures a network printed invalid output") from error
 
 
-def measurement_from_dict(values: object) -> Measurement:
-    """Decode a measurement of a manifest.
-
-    Raises
-    ------
-    ValueError
-        If fields are missing or unknown, or a value is not a number or is negative.
-    """
-    if not isinstance(values, dict) or values.keys() != {one.name for one in fields(Measurement)}:
-        raise ValueError("a measurement is damaged")
-    numbers = {name: values[name] for name in values if name != "runtime"}
-    if not all(isinstance(one, (int, float)) and one >= 0 for one in numbers.values()):
-        raise ValueError("a measurement is damaged")
-    return Measurement(**values)
-
-
-def _main(path: str, name: str, threads: str, cycles: str, executions: str, prepared: str = "") -> int:
+def _main(
+    parent_pid: str, path: str, name: str, threads: str, cycles: str, executions: str, prepared: str
+) -> int:
     """Entry point of the measuring process: prints cycles as JSON, or an error and returns `_FAILED`."""
+    end_with_parent(int(parent_pid))  # nothing else would end a network that hangs
     try:
         runtime = Runtime(int(threads))
         check_is_one_file(Path(path), name)

@@ -1,9 +1,22 @@
-"""Memory of this process, and memory that is available on this machine."""
+"""Memory and end of this process, and memory that is available on this machine."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
+import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """End this process when the parent that started it ends, even if that is killed (Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent_pid:  # the parent ended before the call, which therefore has no effect
+            os._exit(1)
 
 
 def own_memory_bytes() -> int:

@@ -17,9 +17,10 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from nearsight.common.database.places import sync_folder
@@ -40,7 +41,7 @@ _BLOCK_BYTES = 1 << 20
 _QUARANTINE = "quarantine"
 
 _FileState = tuple[int, int, int]
-"""State of a file when it was last read: time of its last change [ns], size [bytes], inode."""
+"""State of a file when it was last read: time of its last change, also of its rights [ns], size, inode."""
 
 
 class ModelRepository:
@@ -77,8 +78,9 @@ class ModelRepository:
                 return False
             self.problems.pop(str(self.folder), None)
             found = {path.stem: path for path in paths if path.suffix == ".json"}
-            for name in self._manifests.keys() - found.keys():
+            for name in (self._manifests.keys() | self._read_states.keys()) - found.keys():
                 self._remove_entry(name)
+                self.problems.pop(name, None)
                 changed = True
             for name, path in found.items():
                 seen = _state_of(path)
@@ -90,7 +92,11 @@ class ModelRepository:
                     manifest = Manifest.from_json(path.read_text())
                     if manifest.name != name:
                         raise CorruptStore(f"{path} is the manifest of {manifest.name!r}")
-                except (CorruptStore, OSError, UnicodeDecodeError) as error:
+                except OSError as error:  # keep a known network, and read its manifest again
+                    self._read_states[name] = (0, 0, 0)
+                    if self.problems.get(name) != str(error):
+                        self._note_problem(name, str(error))
+                except (CorruptStore, UnicodeDecodeError) as error:
                     self._manifests.pop(name, None)
                     self._note_problem(name, str(error))
                 else:
@@ -205,8 +211,10 @@ class ModelRepository:
 
         Raises
         ------
+        InvalidArgument
+            If the file is not the one that ``wanted`` describes, because another program writes to it.
         SetupError
-            If writing fails, for example on a full disk. The repository is then unchanged.
+            If writing fails, for example on a full disk. In both cases the repository is unchanged.
         """
         check_name(wanted.name)
         former = self.manifests().get(wanted.name)
@@ -215,11 +223,17 @@ class ModelRepository:
             same = replace(former, version=wanted.version, measured=wanted.measured) == wanted
             manifest = replace(wanted, version=max(wanted.version, former.version + (not same)))
         path = self.path(wanted)
-        temporary = source if move else path.with_suffix(".new")
+        temporary = source if move else path.with_suffix(f".{os.getpid()}.new")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not move:
                 shutil.copyfile(source, temporary)
+                if checksum_of(temporary) != wanted.checksum:
+                    temporary.unlink()
+                    raise InvalidArgument(
+                        f"{source} changed while network {wanted.name!r} was added",
+                        advice="wait until the file is complete, and add it again",
+                    )
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -281,19 +295,20 @@ class ModelRepository:
         return current
 
     def remove(self, name: str) -> None:
-        """Remove a network, and partial files of its name.
+        """Remove a network, and unfinished files of its name.
 
         Raises
         ------
         InvalidArgument
             If no network may have this name.
         NotFound
-            If there is no network and no partial file of that name.
+            If there is no network and no unfinished file of that name.
         SetupError
             If its files cannot be removed.
         """
         check_name(name)
-        if not (self.folder / f"{name}.json").exists() and not any(self._files_of(name, "part")):
+        unfinished = [*self._files_of(name, "part"), *self._files_of(name, "*new")]
+        if not unfinished and not (self.folder / f"{name}.json").exists():
             self.get(name)
         try:
             (self.folder / f"{name}.json").unlink(missing_ok=True)
@@ -304,23 +319,22 @@ class ModelRepository:
             self._remove_entry(name)
             self.problems.pop(name, None)
 
-    def remove_parts(self, before_s: float) -> None:
-        """Remove partial files that were last written before this time [s since the epoch]."""
-        for path in self.folder.glob("*.part"):
+    def remove_parts(self, *, before_s: float = inf, kept: Collection[Manifest] = ()) -> None:
+        """Remove partial files last written before a time [s since the epoch], except those of ``kept``."""
+        for path in {*self.folder.glob("*.part")} - {self.path(one, "part") for one in kept}:
             with suppress(OSError):  # another process may have removed it
                 if path.stat().st_mtime < before_s:
                     path.unlink()
-                    self._log.info("an abandoned upload was removed", file=path.name)
+                    self._log.info("an abandoned partial file was removed", file=path.name)
 
     def _drop_files(self, name: str, kept: Path | None = None) -> None:
-        """Delete files of former versions."""
-        for ending in ("onnx", "part"):
+        """Delete files of former versions, and what a killed process left ("new")."""
+        for ending in ("onnx", "part", "prepared", "*new"):
             for path in self._files_of(name, ending):
-                if path != kept:
+                if path.is_dir() and (kept is None or path.stem != kept.stem):
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.is_file() and path != kept:
                     path.unlink(missing_ok=True)
-        for path in self._files_of(name, "prepared"):
-            if kept is None or path.stem != kept.stem:
-                shutil.rmtree(path, ignore_errors=True)
 
     def _files_of(self, name: str, ending: str) -> Iterator[Path]:
         """Files of all versions of a network. The 16 digits exclude networks with a similar name."""
@@ -391,7 +405,7 @@ def _state_of(path: Path) -> _FileState | None:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _gone(name: str) -> Unavailable:

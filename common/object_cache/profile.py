@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound
 from nearsight.common.files import write_atomically
 from nearsight.common.object_cache.expected_latency import FloatArray
+from nearsight.common.settings import first_error
 
 LARGEST_RECALL = 1.05
 """Maximum recall of a cache of one object: a fitted line may start above 1; curves are limited to 1."""
@@ -101,13 +102,8 @@ class VersionedFile(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise CorruptStore(f"the profile {path} is not valid: {_first(error)}", advice=advice) from error
-
-
-def _first(error: ValidationError) -> str:
-    detail = error.errors(include_url=False)[0]
-    place = ".".join(map(str, detail["loc"]))
-    return f"{place}: {detail['msg']}" if place else str(detail["msg"])
+            why = f"the profile {path} is not valid: {first_error(error)}"
+            raise CorruptStore(why, advice=advice) from error
 
 
 class Measurement(BaseModel):

@@ -379,9 +379,13 @@ class AllowList:
             self._folder_changed_ns = changed_ns if self._settled(changed_ns) else 0
             for entry in entries:
                 if entry.name.endswith(".key"):
-                    with suppress(FileNotFoundError):  # deleted after it was listed
+                    try:
                         status = entry.stat()
                         found[entry.name] = (status.st_ctime_ns, status.st_ino, status.st_size)
+                    except FileNotFoundError:  # deleted after it was listed
+                        continue
+                    except OSError:  # such as a link into a private folder; `_read` reports it
+                        found[entry.name] = (0, 0, 0)
         return found
 
     def _read(self, name: str, signature: tuple[int, ...]) -> _KeyFile:

@@ -187,7 +187,9 @@ def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFil
     Raises
     ------
     ConfigurationError
-        If the name is not a plain file name, the files exist, or they cannot be written.
+        If the name is not a plain file name, or the files exist.
+    OSError
+        If they cannot be written.
     """
     if not KEY_NAME.fullmatch(name):
         raise ConfigurationError(
@@ -213,30 +215,8 @@ def write_key_file(
     metadata: Mapping[str, str] | None = None,
     mode: int = 0o644,
 ) -> None:
-    """Write a key file, in the format of ``zmq.auth``.
-
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be written.
-    """
+    """Write a key file, in the format of ``zmq.auth``; raises `OSError` if it cannot be written."""
     lines = [f"# {title}"]
     for section, fields in (("metadata", metadata or {}), ("curve", keys)):
         lines += [section, *(f'    {name} = "{value}"' for name, value in fields.items())]
-    replace_file(path, "\n".join([*lines, ""]).encode("ascii"), mode)
-
-
-def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """Write a file atomically; others can never read it beyond the rights of ``mode``.
-
-    The new file has the owner of the replaced one.
-
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be written.
-    """
-    try:
-        write_atomically(path, content, mode)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+    write_atomically(path, "\n".join([*lines, ""]).encode("ascii"), mode)

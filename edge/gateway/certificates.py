@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.files import write_atomically
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.security import replace_file
 
 _VALID_DAYS = 397
 """Maximum validity that browsers accept from a certificate authority [days]."""
@@ -68,7 +68,9 @@ def self_signed(folder: Path, host: str) -> CertificateFiles:
     Raises
     ------
     ConfigurationError
-        If the folder cannot be written, or the host is no name.
+        If the host is no name.
+    OSError
+        If the folder cannot be written.
     """
     files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
     name = socket.gethostname()
@@ -127,8 +129,8 @@ def _make(files: CertificateFiles, names: Sequence[str]) -> None:
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    replace_file(files.key, secret, 0o600)
-    replace_file(files.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_atomically(files.key, secret, 0o600)
+    write_atomically(files.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 def _name(text: str) -> x509.GeneralName:

@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.files import write_atomically
 from nearsight.common.folder_lock import locked
-from nearsight.common.rpc.security import KEY_NAME, replace_file
+from nearsight.common.rpc.security import KEY_NAME
+from nearsight.common.settings import first_error
 
 DEFAULT_FILE = Path("gateway-tokens.json")
 
@@ -28,6 +30,8 @@ DEFAULT_FILE = Path("gateway-tokens.json")
 @dataclass(frozen=True, slots=True)
 class Token:
     """Permissions of a client; its token is not stored."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # an unknown limit must not mean none
 
     name: str
     """Name of the client."""
@@ -64,10 +68,13 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise ConfigurationError(f"cannot read the tokens in {path}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"cannot read the tokens in {path}: {error.strerror}", advice="check the path and its rights"
+        ) from error
     except ValidationError as error:
         raise ConfigurationError(
-            f"{path} is not a token file", advice="move it away, and add the tokens again"
+            f"{path} is not a token file: {first_error(error)}",
+            advice="correct it, or move it away and add the tokens again",
         ) from error
 
 
@@ -82,8 +89,9 @@ def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s:
     Raises
     ------
     ConfigurationError
-        If the name is in use or invalid, a catalogue's name or the rate is invalid, or the file cannot be
-        written.
+        If the name is in use or invalid, or a catalogue's name or the rate is invalid.
+    OSError
+        If the file cannot be written.
     """
     for text, what in ((name, "a token"), *((catalogue, "a catalogue") for catalogue in catalogues)):
         if not KEY_NAME.fullmatch(text):
@@ -129,7 +137,7 @@ def _changing(path: Path) -> Iterator[list[Token]]:
         tokens = [*read_tokens(path)]
         yield tokens
         text = json.dumps([asdict(token) for token in tokens], indent=1)
-        replace_file(path, f"{text}\n".encode(), 0o600)
+        write_atomically(path, f"{text}\n".encode(), 0o600)
 
 
 class TokenFile:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, SetupError
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.model_memory import ModelMemory
@@ -395,20 +395,27 @@ class EdgeNetworks:
         self._cloud_answered = True
         here = self.repository.manifests()
         self._offered, self._tensors_only = offered, _ = listed
+        self.repository.remove_parts(kept=offered.values())
         for name, manifest in here.items():
-            wanted = offered.get(name)
-            if wanted is None:
-                self._log.info("network removed", network=name)
-                self.repository.remove(name)
-            elif wanted.checksum != manifest.checksum:
-                self._downloads.enqueue(wanted)
-            elif not wanted.same_network(manifest):
-                self.repository.relabel(wanted)
+            try:
+                self._follow(manifest, offered.get(name))
+            except SetupError as error:  # such as a full disk: the next network may make room
+                self._log.warning("network not updated", network=name, error=str(error))
         used, self._unlisted = self._unlisted, set()
         for name in used.union(self._pinned):
             if name in offered and name not in here:
                 self._downloads.enqueue(offered[name])
         self.memory.refresh()
+
+    def _follow(self, manifest: Manifest, wanted: Manifest | None) -> None:
+        """Remove, download or relabel a stored network, as the cloud's listing requires."""
+        if wanted is None:
+            self._log.info("network removed", network=manifest.name)
+            self.repository.remove(manifest.name)
+        elif wanted.checksum != manifest.checksum:
+            self._downloads.enqueue(wanted)
+        elif not wanted.same_network(manifest):
+            self.repository.relabel(wanted)
 
 
 class _Listing(NamedTuple):

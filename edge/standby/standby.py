@@ -239,10 +239,12 @@ class Standby:
             return
         put = {name: model for name, model in models.items() if self._stored.get(name) != model.version}
         removed = self._stored.keys() - models.keys()
-        if not (put or removed or listing.revision != self._stored_revision):
+        # The listing of a large catalogue is larger than a batch of models.
+        changed = listing if listing.revision != self._stored_revision else None
+        if not (put or removed or changed):
             return
         try:
-            self._store.write(self.cache.name, listing, put.values(), removed)
+            self._store.write(self.cache.name, changed, put.values(), removed)
         except NearsightError as error:
             if not self.problem:
                 self._log.warning("the standby cannot be stored", error=str(error))

@@ -94,20 +94,20 @@ class StandbyStore(DatabaseFile):
                 yield model
 
     def write(
-        self, catalogue: str, listing: Listing, put: Iterable[ObjectModel], removed: Collection[str]
+        self, catalogue: str, listing: Listing | None, put: Iterable[ObjectModel], removed: Collection[str]
     ) -> None:
-        """Write the listing and the changes in one transaction.
+        """Write the changes in one transaction; ``listing`` is None if it has not changed.
 
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
             If the file cannot be written.
         """
-        content = ListObjectsResponse(objects=listing.entries, revision=listing.revision)
         with self.transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO listings VALUES (?, ?)", (catalogue, content.SerializeToString())
-            )
+            if listing is not None:
+                content = ListObjectsResponse(objects=listing.entries, revision=listing.revision)
+                row = (catalogue, content.SerializeToString())
+                connection.execute("INSERT OR REPLACE INTO listings VALUES (?, ?)", row)
             connection.executemany(
                 "INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?)",
                 ((catalogue, one.object_id, one.version, object_model_to_bytes(one)) for one in put),

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from nearsight.common.files import write_atomically
 from nearsight.experiments.framework.environment import describe_environment
 
 ReportStep = Callable[[str], None]
@@ -62,13 +64,12 @@ class Benchmark:
 
 def write_results(benchmarks: Sequence[Benchmark], folder: Path) -> None:
     """Write ``NAME.json`` of each benchmark, and all tables to ``tables.txt``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    text = StringIO()
     for one in benchmarks:
-        (folder / f"{one.name}.json").write_text(json.dumps(one.content(), indent=2) + "\n")
-    with (folder / "tables.txt").open("w", encoding="utf-8") as file:
-        console = Console(file=file, width=_TABLE_WIDTH)
-        for one in benchmarks:
-            console.print(one.table())
+        content = json.dumps(one.content(), indent=2) + "\n"
+        write_atomically(folder / f"{one.name}.json", content.encode())
+        Console(file=text, width=_TABLE_WIDTH).print(one.table())
+    write_atomically(folder / "tables.txt", text.getvalue().encode())
 
 
 def times_ms(operation: Callable[[_Argument], object], arguments: Iterable[_Argument]) -> list[float]:

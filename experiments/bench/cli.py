@@ -14,6 +14,7 @@ import typer
 from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import output_console, print_json, print_line
 from nearsight.common.errors import NotFound
+from nearsight.common.files import check_writable
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -225,13 +226,10 @@ def all_benchmarks(
 def _run(
     benchmarks: Sequence[Callable[[Callable[[str], None]], Benchmark]], out: Path | None, as_json: bool
 ) -> list[Benchmark]:
-    from tempfile import TemporaryFile
-
     from nearsight.experiments.bench.benchmark import write_results
 
     if out is not None:  # an unwritable folder fails before the measurement, not after it
-        out.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=out).close()
+        check_writable(out / "tables.txt")
     finished: list[Benchmark] = []
     for run in benchmarks:
         with _status() as report_step:

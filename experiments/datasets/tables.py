@@ -7,9 +7,11 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,13 @@ def read_rows(path: str | os.PathLike[str], layouts: tuple[tuple[str, ...], ...]
 def write_rows(
     path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[str | float]]
 ) -> None:
-    """Write a table that `read_rows` reads back unchanged."""
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        # With "\n" as line terminator the writer does not quote "\r", which a reader takes for the end of a
-        # line.
-        quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        writer.writerow(header)
-        for row in rows:
-            bare = any(isinstance(value, str) and "\r" in value for value in row)
-            (quoting if bare else writer).writerow(row)
+    """Write a table atomically that `read_rows` reads back unchanged."""
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    # With "\n" as line terminator the writer does not quote "\r", which a reader takes for the end of a line.
+    quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(header)
+    for row in rows:
+        bare = any(isinstance(value, str) and "\r" in value for value in row)
+        (quoting if bare else writer).writerow(row)
+    write_atomically(Path(path), text.getvalue().encode())

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from nearsight.common.files import write_atomically
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.files import check_writable, write_atomically
 
 Picture = Figure
 """A matplotlib figure. The name avoids confusion with experiments, which are figures of a paper."""
@@ -42,6 +44,25 @@ _ONE_DECADE = 10.0
 def new_picture(width: float, height: float) -> Picture:
     """Return an empty picture; width and height are in inches."""
     return Picture(figsize=(width, height), layout="constrained")
+
+
+def check_picture(path: Path) -> None:
+    """Check the format and the place of a picture, before a measurement.
+
+    Raises
+    ------
+    ConfigurationError
+        If the format is unknown.
+    OSError
+        If the file cannot be written.
+    """
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise ConfigurationError(
+            f"cannot write the picture {path}: its suffix is none of {', '.join(sorted(formats))}",
+            advice="give another file with --figure",
+        )
+    check_writable(path)
 
 
 def save(picture: Picture, path: Path, dpi: int = 160) -> None:

@@ -6,11 +6,10 @@ cells that finished before it are kept.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import multiprocessing
+import os
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -22,6 +21,7 @@ from typing import Any
 from matplotlib import rc_context
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.inference.process_memory import end_with_parent
 from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
@@ -35,8 +35,6 @@ from nearsight.experiments.framework.experiment import (
     not_judged,
 )
 from nearsight.experiments.framework.result_files import ResultFolder
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +197,8 @@ def run_in_processes(
         The exception that a cell raised.
     """
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        min(processes, len(cells)), multiprocessing.get_context("spawn"), initializer=_begin_work
-    )
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(processes, len(cells)), spawn, _begin_work, (os.getpid(),))
     try:
         running = {pool.submit(experiment.run, cell, options): cell for cell in cells}
         for done in as_completed(running):
@@ -217,12 +214,11 @@ def run_in_processes(
     pool.shutdown()
 
 
-def _begin_work() -> None:
+def _begin_work(parent_pid: int) -> None:
     """Prepare a worker process: one thread; Ctrl-C is left to the parent; it ends when the parent ends."""
     from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415
 
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    end_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pin_threads()
 

@@ -68,6 +68,7 @@ def plan(
     policies that know the future requests.
     """
     require_experiments("plan", ("matplotlib",))
+    from nearsight.experiments.framework.drawing import check_picture
     from nearsight.experiments.model_serving import planning
     from nearsight.experiments.model_serving.plan_picture import draw_plan
     from nearsight.experiments.traces.model_requests import read_events
@@ -76,6 +77,7 @@ def plan(
         raise InvalidArgument(
             f"--p95-ms {p95_ms:g} is not a positive number", advice="for example --p95-ms 900"
         )
+    check_picture(figure)
     requests = read_events(log)
     known = _costs(folder, costs)
     asked = {name: known[name] for name in requests.names if name in known}

@@ -7,7 +7,6 @@ from pathlib import Path
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 
-from nearsight.common.errors import ConfigurationError
 from nearsight.experiments.framework.drawing import (
     STYLE,
     caption,
@@ -28,7 +27,7 @@ def draw_plan(plan: Plan, path: Path, text: str) -> None:
 
     Raises
     ------
-    ConfigurationError
+    OSError
         If the picture cannot be written.
     """
     with rc_context(STYLE):
@@ -42,12 +41,7 @@ def draw_plan(plan: Plan, path: Path, text: str) -> None:
                 plain_logarithmic(axes.yaxis)
         caption(picture, text)
         legend_below(picture, tail, columns=6)
-        try:
-            save(picture, path)
-        except (OSError, ValueError) as error:  # ValueError: an unknown format
-            raise ConfigurationError(
-                f"cannot write the picture {path}: {error}", advice="give another file with --figure"
-            ) from error
+        save(picture, path)
 
 
 def _draw(axes: Axes, plan: Plan, number: str) -> None:

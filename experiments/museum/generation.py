@@ -8,12 +8,10 @@ written last.
 from __future__ import annotations
 
 import csv
-import ctypes
 import json
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +25,7 @@ import cv2
 from nearsight.common.background.progress import Progress
 from nearsight.common.errors import ConfigurationError, InternalError, InvalidArgument
 from nearsight.common.files import write_atomically
+from nearsight.common.inference.process_memory import end_with_parent
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
 from nearsight.experiments.museum.art.textures import Image
 from nearsight.experiments.museum.camera.photograph import take_photo
@@ -34,7 +33,6 @@ from nearsight.experiments.museum.labels import catalogue_entry
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 
 REFERENCE_QUALITY = 92
-_PR_SET_PDEATHSIG = 1
 
 
 def object_id(index: int) -> str:
@@ -141,10 +139,7 @@ def _start_worker(parent_pid: int) -> None:
 
     The parent alone handles Ctrl-C.
     """
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent_pid:  # the parent ended before the call, which therefore has no effect
-            os._exit(1)
+    end_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
 

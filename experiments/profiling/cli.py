@@ -14,6 +14,7 @@ import typer
 
 from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.files import check_writable
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -63,10 +64,12 @@ def profile(
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
+    from nearsight.experiments.framework.drawing import check_picture
     from nearsight.experiments.profiling.measuring import ProfilingPlan
-    from nearsight.experiments.profiling.picture import check_picture, draw_profiles
+    from nearsight.experiments.profiling.picture import draw_profiles
 
     picture = figure or out.with_suffix(".png")
+    check_writable(out)
     check_picture(picture)
     if picture == out:
         raise InvalidArgument(

@@ -9,30 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import FigureCanvasBase
 
-from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.framework.drawing import SEQUENCE, STYLE, caption, legend_below, new_picture, save
 
 _ONE = "#1f6f8b"
 _MARKERS = ("s", "D", "^", "o")
-
-
-def check_picture(path: Path) -> None:
-    """Check the format of a picture, before a measurement.
-
-    Raises
-    ------
-    ConfigurationError
-        If the format is unknown.
-    """
-    formats = FigureCanvasBase.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in formats:
-        raise ConfigurationError(
-            f"cannot write the picture {path}: its suffix is none of {', '.join(sorted(formats))}",
-            advice="give another file with --figure",
-        )
 
 
 def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extraction: bool = False) -> None:
@@ -43,13 +25,13 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
     profiles : sequence of CacheProfile
         One of an edge, or several of a device with different numbers of features.
     path : Path
-        The picture; its suffix determines the format, see `check_picture`.
+        The picture; its suffix determines the format, see `framework.drawing.check_picture`.
     with_extraction : bool
         Whether the time includes feature extraction, as on a device.
 
     Raises
     ------
-    ConfigurationError
+    OSError
         If the picture cannot be written.
     """
     with rc_context(STYLE):
@@ -66,12 +48,7 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
         panels[2].set_title("Precision")
         caption(picture, _caption(profiles[0]))
         legend_below(picture, panels[0])
-        try:
-            save(picture, path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot write the picture {path}: {error}", advice="give another file with --figure"
-            ) from error
+        save(picture, path)
 
 
 def _draw(axes: Axes, profile: CacheProfile, name: str, number: int | None, with_extraction: bool) -> None:

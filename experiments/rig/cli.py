@@ -17,6 +17,7 @@ from nearsight.common.command_line.options import (
     flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
+from nearsight.common.files import check_writable
 from nearsight.device.cli import CatalogueOption, CloudOption, EdgeOption, PrefetchOption
 
 if TYPE_CHECKING:
@@ -128,8 +129,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
         replay_with_events(options, settings, plan, out, wait)
         return
     if out is not None:  # an unwritable path fails before the replay, not after it
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.open("a").close()
+        check_writable(out)
     done: list[RequestRow] = []
     try:
         with (

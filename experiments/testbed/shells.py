@@ -85,8 +85,8 @@ class Shell:
     def get(self, source: str, target: Path) -> None:
         """Copy a file from the node."""
         with Path(source).open("rb") as given, _new_file(target) as file:
+            shutil.copymode(source, target)  # before the content, which may be a secret key
             shutil.copyfileobj(given, file)
-        shutil.copymode(source, target)
 
     def close(self) -> None:
         """Close connections, if there are any."""

@@ -137,6 +137,8 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["ingest", "museum", "--catalogue", "a b"], 2, "is not a valid catalogue name"),
         (["ingest", "museum", "--database", "x.db", "--cloud", CLOUD], 2, "both --database and --cloud"),
         (["ingest", "museum", "--set", "max_catalogues=9", "--cloud", CLOUD], 2, "both --set and --cloud"),
+        (["catalogues", "--key", "me.key_secret"], 2, "keys are given, but no running cloud"),
+        (["objects", "list", "--server-key", "cloud.key"], 2, "keys are given, but no running cloud"),
         (["objects", "list"], 2, "no database"),
         (["objects", "list", "--cloud", CLOUD, "--key", "k"], 2, "go together"),
         (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),

@@ -88,6 +88,17 @@ def test_a_folder_where_a_file_is_expected_is_named() -> None:
     assert str(found) == "Is a directory: /lab/edge.json; name a file, not a folder"
 
 
+def test_a_file_that_is_mounted_alone_is_named() -> None:
+    found = as_setup_error(OSError(errno.EBUSY, "busy", "/data/tokens.json"))
+    assert "/data/tokens.json; a mounted file cannot be replaced: mount its folder" in str(found)
+
+
+def test_a_name_that_is_too_long_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long") as caught:
+        (tmp_path / ("a" * 256)).exists()
+    assert str(as_setup_error(caught.value)).endswith("aaa; give a shorter name")
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])
 def test_other_operating_system_errors_are_not_converted(error: OSError) -> None:
     assert as_setup_error(error) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.files import replacing, write_atomically
+from nearsight.common.files import check_writable, replacing, write_atomically
 from support.disks import full_disk
 
 
@@ -58,6 +58,31 @@ def test_a_file_that_a_library_writes_has_the_same_suffix_and_appears_at_the_end
         aside.write_bytes(b"x")
         assert not (tmp_path / "clip.mp4").exists()
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("clip.mp4", b"x")]
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "é" * 125 + ".json"])
+def test_a_file_may_have_the_longest_name_that_the_disk_permits(tmp_path: Path, name: str) -> None:
+    write_atomically(tmp_path / name, b"x")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"x")]
+
+
+def test_two_threads_may_write_the_same_file(tmp_path: Path) -> None:
+    with replacing(tmp_path / "file") as first:
+        write_atomically(tmp_path / "file", b"second")
+        first.write_bytes(b"first")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"first")]
+
+
+def test_a_place_is_checked_before_the_work_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    for place in (tmp_path / "file", tmp_path / "new" / "file", Path("/dev/full")):
+        check_writable(place)
+    for place in (tmp_path / "file" / "below", tmp_path):
+        with pytest.raises(OSError, match=place.name) as caught:
+            check_writable(place)
+        assert caught.value.filename == str(place)
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "new"]
 
 
 def test_a_file_is_not_replaced_after_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -42,6 +43,25 @@ def test_an_edge_restarted_during_an_outage_answers_from_its_stored_standby(
         device.catalogue = ""
         assert device.ask(photo(1)) == ("01", "edge")
         assert edge.ready()
+
+
+def test_a_listing_is_stored_once_and_not_with_each_batch_of_models(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, write = [], StandbyStore.write
+
+    def noted(self: StandbyStore, catalogue: str, listing: Listing | None, *changes: Any) -> None:
+        written.append(listing)
+        write(self, catalogue, listing, *changes)
+
+    monkeypatch.setattr(StandbyStore, "write", noted)
+    with serve(standby_mb=50, state=tmp_path / "edge.db") as (edge, device):
+        device.ask(photo(77))
+        wait_for_standby(edge, EXHIBITS)
+    assert len(written) > 1
+    assert sum(one is not None for one in written) == 1
+    with StandbyStore.beside(tmp_path / "edge.db") as store:
+        assert len(store.versions(CATALOGUE)) == len(store.listings()[CATALOGUE].versions) == EXHIBITS
 
 
 def test_a_catalogue_that_was_stored_without_a_name_is_removed(state: Path, serve: Serve) -> None:

@@ -75,10 +75,15 @@ def test_dropped_counts_and_removed_objects_are_deleted_from_the_file(path: Path
                 TransitionCount(("b",), "a", 1.0),
                 TransitionCount((), "c", 1.0),
                 TransitionCount(("c",), "d", 1.0),
+                TransitionCount(("b", "e"), "c", 1.0),
             )
         )
-        gone = MarkovChanges(("a",), (TransitionCount(("c",), "d", 0.0),))
-        store.write({"museum": Changes(PopularityChanges(("a",)), gone)})
+        gone = MarkovChanges(("a", "e"), (TransitionCount(("c",), "d", 0.0),))
+        statements: list[str] = []
+        store._connection.set_trace_callback(statements.append)
+        store.write({"museum": Changes(PopularityChanges(("a", "e")), gone)})
+        passes = [one for one in statements if "DELETE FROM transitions" in one and "json_each" in one]
+        assert len(passes) == 1, "reading all transitions once per object takes minutes"
         learnt = store.load("museum")
         assert [stored.object_id for stored in learnt.popularity] == ["b"]
         assert [one.object_id for one in learnt.transitions] == ["c"]
@@ -219,6 +224,9 @@ def test_a_damaged_file_is_moved_aside_and_replaced(path: Path, damage: Callable
         "UPDATE transitions SET history = 'no list'",
         "UPDATE transitions SET history = '[1]'",
         "UPDATE measured SET content = '{}'",
+        "UPDATE operation SET operated_s = 'long'",
+        "UPDATE operation SET operated_s = 9e999",
+        "UPDATE transitions SET operated_s = -9e999",
     ],
 )
 def test_a_file_with_invalid_values_is_moved_aside(path: Path, statement: str) -> None:

@@ -82,6 +82,16 @@ def test_a_table_may_have_empty_rows_and_spaces_as_spreadsheets_write_them(
     assert (model.object_id, model.label, model.metadata) == ("0001", "Lilies", {"year": "1906"})
 
 
+def test_a_table_names_files_whose_letters_are_decomposed_as_on_macos(
+    folder: Path, store: CatalogueStore
+) -> None:
+    decomposed = "Cafe\u0301"
+    (folder / "references" / "0001.jpg").rename(folder / "references" / f"{decomposed}.jpg")
+    (folder / "objects.csv").write_text("object_id,label\nCaf\xe9,Night\n", encoding="utf-8")
+    assert ingest(folder, store).problems == []
+    assert {one.object_id: one.label for one in store.objects("museum")}[decomposed] == "Night"
+
+
 def test_broken_images_are_reported_and_the_others_ingested(folder: Path, store: CatalogueStore) -> None:
     broken = broken_images()
     for name, data in broken.items():

@@ -9,7 +9,7 @@ import pytest
 
 from nearsight.common.database.database_file import DatabaseFile
 from nearsight.common.database.files import copy_database
-from nearsight.common.errors import ConfigurationError, Unavailable
+from nearsight.common.errors import ConfigurationError, DiskUnavailable, Unavailable
 from support.databases import FORMAT
 
 
@@ -84,6 +84,21 @@ def test_the_error_after_the_folder_was_deleted_says_that_nothing_was_saved(tmp_
         with pytest.raises(Unavailable, match="was deleted") as caught:
             add(file, "chair")
         assert "could not be saved" in caught.value.advice
+
+
+def test_while_the_folder_cannot_be_reached_changes_are_refused(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "disk", tmp_path / "elsewhere"
+    folder.mkdir()
+    with DatabaseFile(folder / "things.db", FORMAT, create=True) as file:
+        folder.rename(elsewhere)
+        folder.write_bytes(b"")
+        with pytest.raises(DiskUnavailable, match=r"cannot reach .*things\.db: Not a directory") as caught:
+            add(file, "lamp")
+        assert "check the disk" in caught.value.advice
+        folder.unlink()
+        elsewhere.rename(folder)
+        add(file, "lamp")
+        assert file.rows("SELECT name FROM things") == [("lamp",)]
 
 
 def test_a_file_that_was_renamed_and_restored_accepts_changes_again(file: DatabaseFile) -> None:

@@ -1,21 +1,20 @@
 """Networks are measured in a separate process, which may crash or hang."""
 
+import json
+import math
+import os
+import select
+import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, Unavailable
-from nearsight.common.inference.measurement import (
-    Cycle,
-    Measurement,
-    measure,
-    measurement_from_dict,
-    run_measuring_process,
-)
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement import Cycle, Measurement, measure, run_measuring_process
 from support.networks import colour_network, endless_network, split_network
-from support.waiting import LONG_S
+from support.waiting import LONG_S, wait_until
 
 
 def test_the_memory_of_a_network_is_that_freed_by_its_unload() -> None:
@@ -54,6 +53,23 @@ def test_a_network_that_hangs_is_given_up(tmp_path: Path) -> None:
         measure(path, "endless", within_s=0.3)
 
 
+def test_a_measurement_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
+    code = (
+        "import pathlib, sys; from nearsight.common.inference.measurement import measure; "
+        "measure(pathlib.Path(sys.argv[1]), 'endless', within_s=600)"
+    )
+    reading, writing = os.pipe()  # both processes keep the writing end open, as their standard input
+    with os.fdopen(reading, "rb") as held:
+        with os.fdopen(writing, "wb") as given:
+            daemon = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=given)
+        children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
+        wait_until(lambda: bool(children.read_text()), what="the measuring process")
+        daemon.kill()
+        daemon.wait(LONG_S)
+        assert select.select([held], [], [], LONG_S)[0], "the measuring process still runs"
+
+
 def test_a_network_that_crashes_the_runtime_is_given_up() -> None:
     with pytest.raises(Unavailable, match=r"evil crashed the process that measured it: SIGABRT"):
         run_measuring_process([sys.executable, "-c", "import os; os.abort()"], "evil", LONG_S)
@@ -84,11 +100,20 @@ def test_a_measurement_without_a_process_is_unavailable(tmp_path: Path) -> None:
         run_measuring_process([str(tmp_path / "none")], "any", 1)
 
 
-@pytest.mark.parametrize("damaged", [None, {}, {"memory_bytes": 1}, []])
-def test_a_damaged_measurement_is_refused(damaged: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("load_ms", "soon", "measured.load_ms: .*number"),
+        ("load_ms", -1.0, "measured: .*a cost is negative"),
+        ("first_ms", math.inf, "measured: .*not finite"),
+        ("memory_bytes", None, "measured.memory_bytes: .*integer"),
+    ],
+)
+def test_a_damaged_measurement_is_refused(name: str, value: object, why: str) -> None:
     measured = Measurement(1, 2.0, 3.0, 4.0, "1.0")
-    assert measurement_from_dict(asdict(measured)) == measured
-    with pytest.raises(ValueError, match="damaged"):
-        measurement_from_dict(damaged)
-    with pytest.raises(ValueError, match="damaged"):
-        measurement_from_dict({**asdict(measured), "load_ms": "soon"})
+    manifest = Manifest("adder", 1, 10, "0" * 64, measured=measured)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    values = json.loads(manifest.to_json())
+    values["measured"][name] = value
+    with pytest.raises(CorruptStore, match=why):
+        Manifest.from_json(json.dumps(values))

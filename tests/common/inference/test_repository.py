@@ -1,6 +1,7 @@
 """The folder of networks: versions, damage, other processes, full disks."""
 
 import errno
+import json
 import os
 import threading
 from dataclasses import replace
@@ -92,6 +93,35 @@ def test_a_temporarily_unreadable_folder_removes_no_network(
     assert (repository.refresh(), repository.problems) == (False, {})
 
 
+def test_a_manifest_that_cannot_be_read_now_is_read_again_and_its_network_kept(
+    folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, changed = ModelRepository(folder), ModelRepository(folder)
+    add_network(repository, "adder", network, ["a"])
+
+    def refuse(*_: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    add_network(changed, "adder", network, ["b"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        repository.refresh()
+        assert "Permission denied" in repository.problems["adder"]
+        assert repository.get("adder").labels == ("a",)
+    repository.refresh()
+    assert (repository.get("adder").labels, repository.problems) == (("b",), {})
+
+
+def test_the_problem_of_a_damaged_manifest_ends_with_its_file(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "adder.json").write_text("{")
+    repository = ModelRepository(folder)
+    assert "is damaged" in repository.problems["adder"]
+    (folder / "adder.json").unlink()
+    repository.refresh()
+    assert repository.problems == {}
+
+
 def test_the_version_increases_with_each_change(folder: Path, network: Path, tmp_path: Path) -> None:
     repository = ModelRepository(folder)
     versions = [
@@ -181,6 +211,37 @@ def test_partial_files_are_removed_by_name_or_by_age(folder: Path, network: Path
         repository.remove("new")
 
 
+@pytest.mark.parametrize("remove", [False, True], ids=["add", "remove"])
+def test_unfinished_files_of_a_killed_process_are_removed_with_the_next_change(
+    folder: Path, network: Path, tmp_path: Path, *, remove: bool
+) -> None:
+    repository = ModelRepository(folder)
+    left = repository.path(manifest_of_file(adder_network(tmp_path / "b.onnx", 2.0), "adder"), "4711.new")
+    graph = left.with_suffix("").with_suffix(".prepared.new")
+    graph.mkdir(parents=True)
+    left.touch()
+    if remove:
+        repository.remove("adder")
+    else:
+        add_network(repository, "adder", network)
+    assert not left.exists()
+    assert not graph.exists()
+
+
+def test_a_file_that_changes_while_it_is_added_replaces_nothing(
+    folder: Path, network: Path, tmp_path: Path
+) -> None:
+    repository = ModelRepository(folder)
+    before = add_network(repository, "adder", network)
+    file = adder_network(tmp_path / "training.onnx", 2.0)
+    wanted = manifest_of_file(file, "adder")
+    adder_network(file, 3.0)  # another program writes the next result
+    with pytest.raises(InvalidArgument, match=r"training\.onnx changed while network 'adder' was added"):
+        repository.add(file, wanted)
+    assert repository.checked_path(ModelRepository(folder).get("adder")) == repository.path(before)
+    assert {*folder.iterdir()} == {folder / "adder.json", repository.path(before)}
+
+
 def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     manifest = add_network(repository, "adder", network)
@@ -212,9 +273,7 @@ def test_a_missing_file_is_reported(folder: Path, network: Path) -> None:
         repository.checked_path(manifest)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"name": "adder"}', "\x00", '{"measured": null, "labels": 3}']
-)
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": "adder"}', "\x00", "[" * 100_000])
 def test_a_damaged_manifest_removes_only_its_own_network(folder: Path, network: Path, text: str) -> None:
     repository = ModelRepository(folder)
     for name in ("adder", "other"):
@@ -223,6 +282,16 @@ def test_a_damaged_manifest_removes_only_its_own_network(folder: Path, network: 
     repository.refresh()
     assert list(repository.manifests()) == ["other"]
     assert "damaged" in repository.problems["adder"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("labels", "red"), ("labels", [1]), ("size_bytes", 1e400), ("version", 1.5), ("colour", "red")],
+)
+def test_a_value_of_a_wrong_type_in_a_manifest_is_named(network: Path, name: str, value: object) -> None:
+    values = json.loads(manifest_of_file(network, "adder").to_json())
+    with pytest.raises(CorruptStore, match=rf"damaged: {name}[.\d]*: "):
+        Manifest.from_json(json.dumps({**values, name: value}))
 
 
 def test_a_manifest_under_another_name_is_refused(folder: Path, network: Path) -> None:

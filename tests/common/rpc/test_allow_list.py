@@ -195,6 +195,7 @@ def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_pat
     allowed = AllowList(folder)
     assert {one.name for one in allowed.clients.values()} == {"a"}
     (folder / "broken.key").write_text("rubbish")
+    (folder / "loop.key").symlink_to("loop.key")
     (folder / "king.key").write_text((folder / "a.key").read_text().replace("reader", "king"))
     unchanged = allowed.clients[a.public_key]
     allow_client(b.public_file, folder, name="bob", role=Role.WRITER, catalogues=["museum", "gallery"])

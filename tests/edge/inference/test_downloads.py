@@ -13,10 +13,10 @@ import xxhash
 from nearsight import Recognizer, Unavailable
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
-from nearsight.common.errors import CorruptStore
+from nearsight.common.errors import CorruptStore, SetupError
 from nearsight.common.inference import measurement_queue
 from nearsight.common.inference.measurement import Measurement
-from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.service import ModelsService
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.rpc.service import CallContext
@@ -203,6 +203,35 @@ def test_a_network_replaced_or_removed_at_the_cloud_is_updated_at_the_edge(
         wait_until(lambda: answers(3.0, 2), what="the second network")
         repository.remove("adder")
         wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
+
+
+def test_a_network_that_cannot_be_updated_does_not_keep_others_from_their_removal(
+    cloud: CloudDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = ModelRepository(tmp_path / "edge"), cloud.networks.repository
+    add_network(ours, "colours", theirs.checked_path(theirs.get("colours")), ["an", "earlier", "label"])
+    add_network(ours, "removed", adder_network(tmp_path / "adder.onnx"))
+
+    def full(*_: object) -> None:
+        raise SetupError("No space left on device")
+
+    monkeypatch.setattr(ModelRepository, "relabel", full)
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
+        wait_until(lambda: not edge.networks.repository.has("removed"), what="the removal")
+
+
+def test_partial_files_that_the_cloud_no_longer_offers_are_removed(
+    cloud: CloudDaemon, tmp_path: Path
+) -> None:
+    ours = ModelRepository(tmp_path / "edge")
+    ours.folder.mkdir()
+    removed = manifest_of_file(adder_network(tmp_path / "adder.onnx"), "adder")
+    parts = [ours.path(one, "part") for one in (removed, cloud.networks.repository.get("colours"))]
+    for part in parts:
+        part.touch()
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")):
+        wait_until(lambda: not parts[0].exists(), what="the removal")
+    assert parts[1].exists()
 
 
 def test_new_labels_of_the_same_version_are_updated_at_the_edge(cloud: CloudDaemon, tmp_path: Path) -> None:

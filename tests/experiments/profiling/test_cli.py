@@ -33,14 +33,17 @@ def test_a_quick_profile_is_measured_printed_and_written(
     assert picture.std() > 10
 
 
-def test_a_picture_that_cannot_be_written_is_an_error_with_its_path(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["--out", "--figure"])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    out = folder / "profile.json"
     (folder / "file").touch()
-    command = ["profile", str(folder), "--out", str(out), "--quick", "--sizes", "2"]
-    assert main([*command, "--figure", str(folder / "file" / "figure.png")]) == 5
-    assert "figure.png" in capsys.readouterr().err
+    files = {"--out": "profile.json", "--figure": "figure.png"} | {option: "file/here"}
+    options = [part for name, file in files.items() for part in (name, str(folder / file))]
+    assert main(["profile", str(folder), "--quick", *options]) == 5
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"{folder}/file/here" in said
+    assert not (folder / "profile.json").exists()
 
 
 def test_values_that_no_photo_shows_are_neither_printed_nor_drawn(

@@ -23,6 +23,7 @@ from nearsight.experiments.rig.rows import (
     summarise,
     write_rows,
 )
+from support.disks import full_disk
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=10)
 times = st.floats(-1e6, 1e6).map(lambda value: round(value, 4))
@@ -45,6 +46,15 @@ def test_rows_read_from_a_file_equal_the_written_ones(
     path = tmp_path_factory.mktemp("rows") / "requests.csv"
     write_rows(path, given_rows)
     assert read_request_rows(path) == tuple(given_rows)
+
+
+def test_a_full_disk_leaves_the_rows_of_an_earlier_replay(tmp_path: Path) -> None:
+    row = RequestRow("a", "v", 0, 0.0, 0.0, "", "", "lost", 0, "", 1.0)
+    write_rows(tmp_path / "r.csv", [row])
+    with full_disk(), pytest.raises(OSError, match=r"r\.csv"):
+        write_rows(tmp_path / "r.csv", [row] * 1000)
+    assert read_request_rows(tmp_path / "r.csv") == (row,)
+    assert [*tmp_path.iterdir()] == [tmp_path / "r.csv"]
 
 
 def test_a_latency_of_nan_is_written_and_read(tmp_path: Path) -> None:
