@@ -150,6 +150,24 @@ def own_models(
     return ModelRequests(times_s, models.astype(np.int32), own), called.astype(np.int32)
 
 
+def write_events(path: str | os.PathLike[str], requests: ModelRequests) -> None:
+    """Write a line `id time model` for each request; ids count from 0, times are written exactly.
+
+    Raises
+    ------
+    InvalidArgument
+        If the name of a model contains blanks: such a line could not be read.
+    """
+    for name in requests.names:
+        if len(name.split()) != 1:
+            raise InvalidArgument(f"the name of a model in an event line is one word, got {name!r}")
+    with Path(path).open("w", encoding="utf-8") as file:
+        for place, (time_s, model) in enumerate(
+            zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
+        ):
+            file.write(f"{place} {time_s!r} {requests.names[model]}\n")
+
+
 def read_events(path: str | os.PathLike[str]) -> ModelRequests:
     """Read requests from a file of event lines.
 

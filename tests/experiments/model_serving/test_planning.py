@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
+from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.model_cache.policy import ModelCosts
@@ -24,8 +24,7 @@ from nearsight.experiments.model_serving.planning import (
     plan,
     read_costs,
 )
-from nearsight.experiments.traces.model_requests import ModelRequests
-from support.model_requests import write_events
+from nearsight.experiments.traces.model_requests import ModelRequests, write_events
 
 NAMES = tuple("abcde")
 COSTS = dict(
@@ -159,7 +158,7 @@ def test_a_malformed_table_of_costs_is_refused_with_its_line(
 
 def test_the_command_prints_and_draws_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_events(Path("log.txt"), log(60))
+    write_events("log.txt", log(60))
     rows = [f"{name},{one.size_bytes},{one.load_ms},{one.execution_ms}" for name, one in COSTS.items()]
     Path("costs.csv").write_text("\n".join(("model,memory_mb,load_ms,execution_ms", *rows)))
     given = ["log.txt", "--costs", "costs.csv", "--policy", "lru", "--memory-mb", "200,500"]
@@ -193,20 +192,18 @@ def test_models_without_load_and_execution_times_are_drawn_without_warnings(tmp_
         ("--memory-mb", "-inf,500"),
         ("--p95-ms", "nan"),
         ("--p95-ms", "0"),
-        ("--figure", "plan.nonsense"),
     ],
 )
-def test_the_command_refuses_values_that_cannot_be_used(tmp_path: Path, option: str, value: str) -> None:
+def test_the_command_refuses_numbers_that_cannot_be_used(tmp_path: Path, option: str, value: str) -> None:
     write_events(tmp_path / "log.txt", log(60))
     (tmp_path / "costs.csv").write_text(
         "model,memory_mb,load_ms,execution_ms\n" + "".join(f"{name},500,9,9\n" for name in NAMES)
     )
     given = [str(tmp_path / "log.txt"), "--costs", str(tmp_path / "costs.csv"), option, value]
     done = CliRunner().invoke(app, given)
-    assert isinstance(done.exception, NearsightError)
+    assert isinstance(done.exception, InvalidArgument)
     assert option in str(done.exception)
     assert done.exception.advice
-    assert not done.stdout
 
 
 def test_a_plan_needs_a_source_of_costs() -> None:

@@ -16,8 +16,8 @@ from nearsight.experiments.traces.model_requests import (
     associate,
     own_models,
     read_events,
+    write_events,
 )
-from support.model_requests import write_events
 
 LOAD_S = np.array([2.0, 8.0, 4.0])
 
@@ -61,6 +61,11 @@ def test_a_malformed_event_is_refused_with_its_line(tmp_path: Path, text: str, c
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"nothing\.txt"):
         read_events(tmp_path / "nothing.txt")
+
+
+def test_a_name_with_spaces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="two words"):
+        write_events(tmp_path / "events.txt", requests((0.0, 0), names=("two words",)))
 
 
 @pytest.mark.parametrize(
