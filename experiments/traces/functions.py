@@ -1,14 +1,16 @@
 """Reads the Azure Functions trace of 2019 in its own schema, and converts its counts to calls.
 
-A file has the calls per minute of each function on one day (https://github.com/Azure/AzurePublicDataset). The
-trace is not included. Columns are found by name, in any order. Other columns are ignored, except minutes that
-a day does not have. The conversion is that of the papers.
+A day has three files: calls per minute of each function, their durations, and the memory of each application
+(https://github.com/Azure/AzurePublicDataset). The trace is not included. Columns are found by name, in any
+order. Other columns are ignored, except minutes that a day does not have. The conversion is that of the
+papers.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.experiments.datasets.tables import Row, read_rows
 
 MINUTES = 1_440
 _MINUTE_S = 60.0
 _FUNCTION = ("HashOwner", "HashApp", "HashFunction")
+_DURATIONS = (*_FUNCTION, "Average", "Count", "Minimum", "Maximum")
+_MEMORY = ("HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb")
+_PERCENTILES = (0, 1, 25, 50, 75, 99, 100)
 _EXPECTED = "expected HashOwner,HashApp,HashFunction,Trigger,1,2, … 1440"
 
 
@@ -40,6 +46,19 @@ class Invocations:
     """The F functions, in the order of the file."""
     counts: NDArray[np.int32]
     """(F, 1440)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Run time of a function [ms], without its cold starts."""
+
+    average_ms: float
+    minimum_ms: float
+    maximum_ms: float
+    count: int
+    """Number of calls in the average; differs slightly from the sum of `Invocations`."""
+    percentiles_ms: Mapping[int, float]
+    """Percentiles 0, 1, 25, 50, 75, 99 and 100, of averages over 30 seconds."""
 
 
 def read_invocations(path: str | os.PathLike[str], trigger: str = "http") -> Invocations:
@@ -76,6 +95,40 @@ def read_invocations(path: str | os.PathLike[str], trigger: str = "http") -> Inv
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidArgument(f"{path} is not a CSV table in UTF-8: {error}", advice=_EXPECTED) from error
     return Invocations(tuple(found), np.array([*found.values()], dtype=np.int32).reshape(-1, MINUTES))
+
+
+def read_durations(path: str | os.PathLike[str]) -> dict[Function, Duration]:
+    """Read the durations by function; the percentile columns are optional.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        As `read_invocations`.
+    """
+    return {
+        Function(*(row.text(column) for column in _FUNCTION)): Duration(
+            row.number("Average"),
+            row.number("Minimum"),
+            row.number("Maximum"),
+            int(row.number("Count")),
+            {at: row.number(column) for at, column in _percentiles(row)},
+        )
+        for row in read_rows(path, (_DURATIONS,))
+    }
+
+
+def read_memory(path: str | os.PathLike[str]) -> dict[tuple[str, str], float]:
+    """Read the average allocated memory [MB] of applications, by owner and application.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        As `read_invocations`.
+    """
+    return {
+        (row.text("HashOwner"), row.text("HashApp")): row.number("AverageAllocatedMb")
+        for row in read_rows(path, (_MEMORY,))
+    }
 
 
 def rarely_called(counts: NDArray[np.int32], quantile: float = 0.9) -> NDArray[np.intp]:
@@ -161,3 +214,8 @@ def _counts(path: Path, line: int, fields: list[str]) -> NDArray[np.int32]:
     raise InvalidArgument(
         f"{path}, line {line}: minute {minute} is {field!r}", advice="expected a number of calls"
     )
+
+
+def _percentiles(row: Row) -> list[tuple[int, str]]:
+    columns = ((at, f"percentile_Average_{at}") for at in _PERCENTILES)
+    return [(at, column) for at, column in columns if column in row.values]

@@ -12,7 +12,9 @@ from nearsight.experiments.traces.functions import (
     Function,
     events,
     rarely_called,
+    read_durations,
     read_invocations,
+    read_memory,
 )
 
 HEADER = ["HashOwner", "HashApp", "HashFunction", "Trigger", *map(str, range(1, MINUTES + 1))]
@@ -81,6 +83,30 @@ def test_a_damaged_day_is_refused_with_its_place(
 def test_a_missing_day_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"d02\.csv"):
         read_invocations(tmp_path / "invocations.d02.csv")
+
+
+def test_durations_and_memory_are_read(tmp_path: Path) -> None:
+    durations = tmp_path / "durations.csv"
+    durations.write_text(
+        "HashOwner,HashApp,HashFunction,Average,Count,Minimum,Maximum,percentile_Average_50,percentile_Average_99\n"
+        "o,a,f,100.5,57523,99.0,101.0,100.0,101.0\n"
+    )
+    found = read_durations(durations)[Function("o", "a", "f")]
+    assert (found.average_ms, found.minimum_ms, found.maximum_ms, found.count) == (100.5, 99.0, 101.0, 57523)
+    assert found.percentiles_ms == {50: 100.0, 99: 101.0}
+    memory = tmp_path / "memory.csv"
+    memory.write_text(
+        "HashOwner,HashApp,SampleCount,AverageAllocatedMb,AverageAllocatedMb_pct1\no,a,7,120,99\n"
+    )
+    assert read_memory(memory) == {("o", "a"): 120.0}
+
+
+@pytest.mark.parametrize("read", [read_durations, read_memory])
+def test_other_tables_are_refused(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("HashOwner,HashApp\no,a\n")
+    with pytest.raises(InvalidArgument, match="expected the columns HashOwner,HashApp"):
+        read(path)
 
 
 def test_popular_functions_and_those_called_once_are_removed() -> None:
