@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -72,8 +71,6 @@ class TestbedState:
     """Public keys by owner; empty without encryption."""
     daemons: list[Daemon] = field(default_factory=list)
     """Daemons in the order of their starts."""
-    created_s: float = field(default_factory=time.time)
-    """Time of creation [s since 1970]."""
 
     def save(self, folder: Path) -> None:
         """Write the state atomically."""
