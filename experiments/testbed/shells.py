@@ -156,7 +156,7 @@ class SshShell(Shell):
             "BatchMode=yes",
             "ControlMaster=auto",
             "ControlPersist=60",
-            f"ControlPath={Path(self._sockets.name) / 'c'}",  # short: a socket's path has 107 bytes at most
+            f'ControlPath="{self._sockets.name.replace("%", "%%")}/c"',  # short: a path has 107 bytes at most
             # settings for interactive use would interfere
             *("RequestTTY=no", "RemoteCommand=none", "LogLevel=INFO"),
         ]

@@ -138,10 +138,11 @@ class TestOverSsh:
         with shell(sshd, key=key) as lab, pytest.raises(Unavailable, match=f"{key}' are too open; chmod 600"):
             lab.run(["true"])
 
-    def test_the_temporary_folder_may_have_a_long_path(
-        self, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("name", ["a" * 50, "a blank, 5 %h"])
+    def test_the_temporary_folder_may_have_a_long_or_unusual_path(
+        self, sshd: Sshd, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        with tempfile.TemporaryDirectory(prefix="a" * 50, dir="/tmp") as folder:
+        with tempfile.TemporaryDirectory(prefix=name, dir="/tmp") as folder:
             monkeypatch.setattr(tempfile, "tempdir", folder)
             with shell(sshd) as lab:
                 assert lab.run(["echo", "here"]) == b"here\n"
