@@ -115,11 +115,8 @@ class Probe:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        with self._process:  # at its end, pipes are closed and the process is waited for
+            self._process.kill()
 
     def _ask(self, *order: object) -> Any:
         if self._process.stdin is None:

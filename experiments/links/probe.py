@@ -17,6 +17,8 @@ import threading
 import time
 from pathlib import Path
 
+from nearsight.common.files import write_atomically
+
 _ECHO, _SINK, _SOURCE = b"E", b"S", b"G"
 _HOST = "127.0.0.1"
 
@@ -102,9 +104,7 @@ def main() -> None:
         listener = socket.create_server((arguments.listen, 0))
         if arguments.announce:
             endpoint = f"tcp://{arguments.listen}:{listener.getsockname()[1]}"
-            partial = arguments.announce.with_suffix(".part")
-            partial.write_text(json.dumps({"endpoint": endpoint}))
-            partial.replace(arguments.announce)
+            write_atomically(arguments.announce, json.dumps({"endpoint": endpoint}).encode())
         serve(listener)
     execute_commands()
 

@@ -29,7 +29,6 @@ CLOUD = "cloud"
 DATABASE = "database"
 _PROBE = "probe"
 DEVICE_KEYS = "keys/allowed-devices"
-EMPTY_CONFIG = "nearsight.toml"
 OnStage = Callable[[str], None]
 
 
@@ -71,7 +70,6 @@ class Builder:
         self.state.save(self.folder)
         self._install()
         self._make_keys()
-        self.nodes.each(lambda node: node.put_text("# all settings are given at the start\n", EMPTY_CONFIG))
         self.on_stage("starting the cloud")
         self._start_server(CLOUD, "cloud", inventory.cloud, {})
         self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
@@ -158,7 +156,7 @@ class Builder:
         if tier == "edge":
             settings |= NO_STANDBY
         settings |= {**spec.settings, **bring_files(node, name, spec)}
-        node.start(name, tier_arguments(tier, node.path(EMPTY_CONFIG), settings))
+        node.start(name, tier_arguments(tier, settings))
 
     def _listen(self, host: Host, port: int) -> str:
         reached = host.address if self.state.keys else "127.0.0.1"

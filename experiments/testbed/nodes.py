@@ -71,7 +71,7 @@ class Node(Place):
             raise SetupError(
                 f"{self.host.name} lacks {'; '.join(missing)}", advice="docs/testbed.md says how to get it"
             )
-        self.put_text(f"of the testbed node {self.host.name}\n", agent.MARK)
+        self.shell.run(["sh", "-c", 'umask 077; mkdir -p "$1" && : >"$1/$2"', "sh", self.folder, agent.MARK])
         return facts
 
     def bring_agent(self) -> None:
@@ -87,14 +87,6 @@ class Node(Place):
     def describe(self, daemon: str) -> str:
         """Name of the daemon and of its host."""
         return f"{daemon} on {self.host.name}"
-
-    def put_text(self, text: str, name: str) -> str:
-        """Write a file on the node; returns its path there."""
-        self.shell.run(
-            ["sh", "-c", 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1"', "sh", self.path(name)],
-            given=text.encode(),
-        )
-        return self.path(name)
 
     def put(self, source: Path, name: str) -> str:
         """Copy a file to the node; returns its path there."""

@@ -31,8 +31,8 @@ from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.rig.sequence import run_session
-from nearsight.experiments.rig.tiers import assignments
-from nearsight.experiments.testbed.building import DATABASE, EMPTY_CONFIG, OnStage
+from nearsight.experiments.rig.tiers import NO_CONFIG, assignments
+from nearsight.experiments.testbed.building import DATABASE, OnStage
 from nearsight.experiments.testbed.campaign import (
     Cell,
     cells,
@@ -126,8 +126,6 @@ def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
 
 def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> None:
     """Load the settings of all daemons and devices of one configuration, as they will."""
-    empty = scratch / EMPTY_CONFIG
-    empty.touch()
     daemons: list[tuple[type[DaemonSettings], str, str, ServerSpec]] = [
         (CloudSettings, "cloud", "cloud", inventory.cloud),
         *((EdgeSettings, "edge", f"edges.{name}", edge) for name, edge in inventory.edges.items()),
@@ -139,7 +137,7 @@ def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> 
             given["recognizer.peers.allowed"] = scratch
         overrides = flag_overrides(assignments(given)[1::2])
         try:
-            load_settings(settings_class, section, empty, overrides)
+            load_settings(settings_class, section, Path(NO_CONFIG), overrides)
         except ConfigurationError as error:
             problem = error.message.removeprefix(f"{FLAG_ORIGIN}: ")
             raise ConfigurationError(
