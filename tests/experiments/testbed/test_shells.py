@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -29,6 +32,18 @@ def test_the_error_of_a_local_command_has_its_last_line() -> None:
 def test_a_missing_command_is_an_error_with_its_name() -> None:
     with pytest.raises(SetupError, match="no-such-program cannot be run"):
         Shell().run(["no-such-program"])
+
+
+def test_a_secret_is_never_readable_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").touch(0o600)
+    modes = []
+
+    def copy(_source: BinaryIO, target: BinaryIO) -> None:
+        modes.append(os.fstat(target.fileno()).st_mode & 0o777)
+
+    monkeypatch.setattr(shutil, "copyfileobj", copy)
+    Shell().put(tmp_path / "secret", str(tmp_path / "there"))
+    assert modes == [0o600]
 
 
 def shell(sshd: Sshd, **changes: object) -> closing[SshShell]:
