@@ -104,8 +104,7 @@ class Probe:
 
     def rtt_ms(self, port: int, count: int = ECHOES) -> list[float]:
         """Round trips of one byte through ``port`` [ms]."""
-        answer: list[float] = self._ask("rtt", port, count)
-        return answer
+        return list(self._ask("rtt", port, count))
 
     def rate_mbps(self, port: int, direction: str, size_bytes: int) -> float:
         """Rate of a burst through ``port`` [10⁶ bit/s]."""
