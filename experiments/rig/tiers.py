@@ -48,11 +48,8 @@ _SENT_BYTES = "nearsight_sent_bytes"
 
 def assignments(settings: Mapping[str, object]) -> list[str]:
     """Settings as arguments of a daemon."""
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+    return [part for key, text in texts.items() for part in ("--set", f"{key}={text}")]
 
 
 def endpoint_of(daemon: ManagedProcess) -> str:

@@ -80,9 +80,8 @@ class TestbedState:
     def endpoint(self, host: str, server: str) -> str:
         """Endpoint at which a host reaches a server: that of its link if there is one."""
         found = {(daemon.host, daemon.name): daemon.endpoint for daemon in self.daemons}
-        if (host, f"link-to-{server}") in found:
-            return found[host, f"link-to-{server}"]
-        return next(endpoint for (_, name), endpoint in found.items() if name == server)
+        link = found.get((host, f"link-to-{server}"))
+        return link or next(endpoint for (_, name), endpoint in found.items() if name == server)
 
 
 _STORED = TypeAdapter(TestbedState)
