@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.errors import CallerError, NearsightError
 from nearsight.experiments.framework.extra import require_experiments
@@ -47,7 +48,6 @@ CostsOption = Annotated[
         "dissertation; or this machine, as on the testbed.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
 
 @app.callback()

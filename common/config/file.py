@@ -45,7 +45,7 @@ def find_config(config: Path | None, config_dir: Path) -> Path | None:
         If the given file does not exist.
     """
     if config is not None:
-        if not config.is_file():
+        if not config.exists() or config.is_fifo():  # commands read it several times
             raise ConfigurationError(
                 f"configuration file {config} does not exist",
                 advice="create one with `nearsight config init`",

@@ -33,9 +33,9 @@ from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import (
     CATALOGUE,
+    NO_CONFIG,
     NO_STANDBY,
     assignments,
-    empty_config,
     endpoint_of,
     start_daemon,
 )
@@ -96,7 +96,7 @@ def deployed(
         caches = {"cache.policy": "everything", "result_cache.enabled": result_cache}
         edge = start_daemon(group, "edge", "edge", {**NO_STANDBY, "cloud": endpoint_of(cloud), **caches})
         endpoint = endpoint_of(edge)
-        given = ["--listen", "127.0.0.1:0", "--edge", endpoint, "--config", empty_config(group)]
+        given = ["--listen", "127.0.0.1:0", "--edge", endpoint, "--config", NO_CONFIG]
         limits = assignments({"metrics_listen": "", "limits.rate_per_s": 1e6})
         gateway = group.start("gateway", ["-m", "nearsight", "gateway", *given, *limits])
         running = Deployment(edge, gateway, endpoint, endpoint_of(gateway))

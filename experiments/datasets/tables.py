@@ -72,7 +72,7 @@ class Row:
 
 
 def read_rows(path: str | os.PathLike[str], layouts: tuple[tuple[str, ...], ...]) -> Iterator[Row]:
-    """Read the rows of a table whose header has all columns of one of ``layouts``; others are allowed.
+    """Read the rows of a table whose header has the columns of one of ``layouts`` once; others are allowed.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def read_rows(path: str | os.PathLike[str], layouts: tuple[tuple[str, ...], ...]
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             header = tuple(reader.fieldnames or ())
-            if not any(set(layout) <= set(header) for layout in layouts):
+            if not any(all(header.count(column) == 1 for column in layout) for layout in layouts):
                 raise InvalidArgument(f"{path}, line 1: the header is {','.join(header)!r}", advice=expected)
             for values in reader:
                 if None in values or None in values.values():

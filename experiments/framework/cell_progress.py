@@ -93,7 +93,8 @@ class CellProgress:
         # unknown.
         what = self._key if took_s < _SHORTEST_SHOWN_S else f"{self._key} took {in_words(took_s)}"
         parts = (f"{self._done}/{self._total}", what, self.left())
-        self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
+        line = f"{self._name}: {', '.join(filter(None, parts))}"
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Elapsed(ProgressColumn):

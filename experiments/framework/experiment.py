@@ -249,7 +249,8 @@ def _fingerprint_of_folder(folder: Path | None) -> str:
     if folder is None:
         return ""
     hashed = xxhash.xxh64()
-    for path in sorted(folder.rglob("*")):
+    walked = os.walk(folder, followlinks=True)  # subfolders may be links to another disk
+    for path in sorted(Path(place, name) for place, _, names in walked for name in names):
         if path.is_file() and not path.name.startswith("."):
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, xxhash.xxh64).digest()

@@ -239,9 +239,10 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
         targets = experiment.targets(metrics)
         if information["configuration"]["smoke"]:
             targets = not_judged(targets)
-    except LookupError as error:
+    except (LookupError, ValueError) as error:
+        problem = f"lacks {error}" if isinstance(error, LookupError) else f"cannot be read: {error}"
         raise CorruptStore(
-            f"{out} lacks {error}; it is damaged, or from another version of {experiment.name}",
+            f"{out} {problem}; it is damaged, or from another version of {experiment.name}",
             advice="measure again with --fresh, or into another folder with --out",
         ) from error
     summary = {

@@ -12,21 +12,24 @@ import statistics
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from nearsight.common.errors import InternalError
-from nearsight.experiments.links.link import UNSHAPED, LinkShape
-from nearsight.experiments.links.proxy import ShapingProxy
+from nearsight.experiments.links.link import MEGABIT, UNSHAPED, LinkShape
+from nearsight.experiments.links.proxy import CHUNK_BYTES, ShapingProxy
 
 TARGET_RTT_ERROR_MS = 0.5
 TARGET_ERROR = 0.03
-RATE_PROBE_S = 0.4
-LEAST_BURST_BYTES = 192 * 1024
-"""Minimum size of a burst; it limits the influence of the bytes that a token bucket passes at once."""
+RATE_PROBE_S, LONGEST_PROBE_S = 0.4, 20.0
+"""Duration of a burst, and the longest one, on a slow link [s]."""
+LEAST_BURST_BYTES, MOST_BURST_BYTES = 192 * 1024, 64 * 2**20
+"""Limits of the size of a burst. A small one would consist of the bytes that a token bucket passes at once;
+a larger one would not show the rate of a fast link better."""
 ROUNDS = 3
-ECHOES = 12
-"""Round trips per measurement."""
+ECHOES, LEAST_ECHOES, ECHOES_S = 12, 3, 10.0
+"""Round trips per measurement; as few as the second number if they take longer than the third [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +102,27 @@ class Probe:
         )
         self.port = int(self._read())
 
-    def rtt_ms(self, port: int) -> list[float]:
+    def rtt_ms(self, port: int, count: int = ECHOES) -> list[float]:
         """Round trips of one byte through ``port`` [ms]."""
-        answer: list[float] = json.loads(self._ask(measure="rtt", port=port, count=ECHOES))
-        return answer
+        return list(self._ask("rtt", port, count))
 
     def rate_mbps(self, port: int, direction: str, size_bytes: int) -> float:
         """Rate of a burst through ``port`` [10⁶ bit/s]."""
-        return float(json.loads(self._ask(measure=direction, port=port, bytes=size_bytes)))
+        return float(self._ask("rate", port, direction, size_bytes))
 
     def __enter__(self) -> Probe:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        with self._process:  # at its end, pipes are closed and the process is waited for
+            self._process.kill()
 
-    def _ask(self, **order: object) -> str:
+    def _ask(self, *order: object) -> Any:
         if self._process.stdin is None:
             raise InternalError("the probe has no input")
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return self._read()
+        return json.loads(self._read())
 
     def _read(self) -> str:
         line = self._process.stdout.readline() if self._process.stdout else ""
@@ -154,6 +153,7 @@ def calibrate(
     """
     steady = shape.steady()
     own = steady.without(kernel)
+    echoes = min(ECHOES, max(LEAST_ECHOES, int(1000 * ECHOES_S / max(1.0, shape.rtt_ms))))
     with Probe() as probe:
         end = peer or ("127.0.0.1", probe.port)
         loopback_ms = statistics.median(probe.rtt_ms(probe.port))
@@ -161,7 +161,7 @@ def calibrate(
         def trial(compensation_ms: float) -> _Trial:
             """Measure the round trip that the link adds."""
             with ShapingProxy(end, own, rng=rng, compensation_s=compensation_ms / 1000) as proxy:
-                times_ms = probe.rtt_ms(proxy.address[1])
+                times_ms = probe.rtt_ms(proxy.address[1], echoes)
             quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
             return _Trial(compensation_ms, float(median) - loopback_ms, float(three_quarters - quarter))
 
@@ -199,4 +199,6 @@ class _Trial:
 
 
 def _burst_bytes(rate_mbps: float) -> int:
-    return max(LEAST_BURST_BYTES, int(rate_mbps * 1e6 / 8 * RATE_PROBE_S))
+    bytes_per_s = rate_mbps * MEGABIT / 8
+    wanted = max(LEAST_BURST_BYTES, bytes_per_s * RATE_PROBE_S)
+    return int(max(2 * CHUNK_BYTES, min(wanted, bytes_per_s * LONGEST_PROBE_S, MOST_BURST_BYTES)))

@@ -25,7 +25,8 @@ OWN_RTT_MS = 1.0
 _FRAME_BYTES, _PAYLOAD_BYTES = 1514, 1448
 """Sizes for converting rates: a link's rate counts payload, the bucket also counts TCP, IP and Ethernet
 headers."""
-_BURST_S = 0.004
+_BURST_S, _MOST_MBPS = 0.004, 10_000
+"""Burst of the bucket [s], and its highest rate [10⁶ bit/s]: netlink has 32 bits for the bytes per second."""
 _QUEUE_BYTES = 4 * 2**20
 _QUEUE_PACKETS = 100_000
 _ROOT, _FIRST_CLASS = 0x1_0000, 0x10
@@ -54,11 +55,10 @@ class Kernel:
     def part(self, shape: LinkShape) -> LinkShape:
         """The kernel's part of a link."""
         steady = self.delays and not shape.jitter_ms
-        return LinkShape(
-            rtt_ms=max(0.0, shape.rtt_ms - OWN_RTT_MS) if steady else 0.0,
-            up_mbps=shape.up_mbps if self.rates else 0.0,
-            down_mbps=shape.down_mbps if self.rates else 0.0,
+        up_mbps, down_mbps = (
+            rate if self.rates and rate <= _MOST_MBPS else 0.0 for rate in (shape.up_mbps, shape.down_mbps)
         )
+        return LinkShape(max(0.0, shape.rtt_ms - OWN_RTT_MS) if steady else 0.0, 0.0, up_mbps, down_mbps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,10 +74,12 @@ TABLE_6_3 = MappingProxyType(
 
 
 def in_words(shape: LinkShape) -> str:
-    """A network for a caption, such as "40 ms, 5 Mbit/s"."""
-    rates = [f"{rate:g}" for rate in (shape.up_mbps, shape.down_mbps)]
-    both = rates[0] if rates[0] == rates[1] else f"{rates[0]}↑ {rates[1]}↓"
-    return f"{shape.rtt_ms:g} ms, {both} Mbit/s"
+    """A network for a caption, such as "40 ms, 5 Mbit/s"; without what is not limited."""
+    up, down = shape.up_mbps, shape.down_mbps
+    ways = {"": up} if up == down else {"↑": up, "↓": down}
+    rates = " ".join(f"{rate:g}{way}" for way, rate in ways.items() if rate)
+    delay = f"{shape.rtt_ms:g} ms" if shape.rtt_ms else ""
+    return ", ".join(filter(None, (delay, f"{rates} Mbit/s" if rates else "")))
 
 
 class LinkDirection:
@@ -125,6 +127,11 @@ class LinkDirection:
         exit_s = self._port_free_at_s + self._delay_s + self._burst_jitter_s
         self._last_exit_s = max(exit_s, self._last_exit_s, self._port_free_at_s)
         return self._last_exit_s
+
+    @property
+    def in_transit_bytes(self) -> float:
+        """Bytes that have left the port and not the cable while the port is busy; 0 without a rate."""
+        return self._bytes_per_s * self._delay_s
 
     def reshape(self, delay_s: float, rate_mbps: float, jitter_s: float) -> None:
         """Change the properties of the link; the schedule of chunks in transit does not change."""

@@ -71,11 +71,6 @@ class Namespace:
         return ("ip", "netns", "exec", self.name)
 
     @property
-    def file(self) -> Path:
-        """File that ``setns`` takes."""
-        return NAMESPACES / self.name
-
-    @property
     def hardware_address(self) -> str:
         """A locally administered hardware address, derived from the IPv4 address."""
         return "02:00:" + ipaddress.IPv4Address(self.address).packed.hex(":")

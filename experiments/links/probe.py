@@ -2,8 +2,8 @@
 
 It runs as a separate process (``python -m nearsight.experiments.links.probe``), so that it does not share an
 interpreter lock with the proxy that it measures. It serves on its own port, prints that port and then
-executes commands, one JSON object per line: ``{"measure": "rtt" | "up" | "down", "port": 4711, "count": 20,
-"bytes": 500000}``. With ``--listen`` it only serves, on another host, until it is stopped.
+executes commands, one JSON list per line: ``["rtt", PORT, COUNT]`` or ``["rate", PORT, "up" | "down",
+BYTES]``. With ``--listen`` it only serves, on another host, until it is stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+from nearsight.common.files import write_atomically
 
 _ECHO, _SINK, _SOURCE = b"E", b"S", b"G"
 _HOST = "127.0.0.1"
@@ -47,20 +49,23 @@ def _serve_one(connection: socket.socket) -> None:
 def _receive(connection: socket.socket, size_bytes: int) -> bytes:
     data = b""
     while len(data) < size_bytes:
-        part = connection.recv(size_bytes - len(data))
-        if not part:
-            raise ConnectionError("the probe's peer closed the connection")
-        data += part
+        data += _receive_some(connection, size_bytes - len(data))
+    return data
+
+
+def _receive_some(connection: socket.socket, most_bytes: int) -> bytes:
+    data = connection.recv(most_bytes)
+    if not data:
+        raise ConnectionError("the probe's peer closed the connection")
     return data
 
 
 def _time_arrival(connection: socket.socket, size_bytes: int) -> float:
     """Rate [10⁶ bit/s] between the first and the last arrival of a burst."""
-    first = len(connection.recv(65536))
+    received = first = len(_receive_some(connection, 65536))
     start_s = time.perf_counter()
-    received = first
     while received < size_bytes:
-        received += len(connection.recv(65536))
+        received += len(_receive_some(connection, 65536))
     return (received - first) * 8 / (time.perf_counter() - start_s) / 1e6
 
 
@@ -99,9 +104,7 @@ def main() -> None:
         listener = socket.create_server((arguments.listen, 0))
         if arguments.announce:
             endpoint = f"tcp://{arguments.listen}:{listener.getsockname()[1]}"
-            partial = arguments.announce.with_suffix(".part")
-            partial.write_text(json.dumps({"endpoint": endpoint}))
-            partial.replace(arguments.announce)
+            write_atomically(arguments.announce, json.dumps({"endpoint": endpoint}).encode())
         serve(listener)
     execute_commands()
 
@@ -112,12 +115,11 @@ def execute_commands() -> None:
     threading.Thread(target=serve, args=(listener,), daemon=True).start()
     print(listener.getsockname()[1], flush=True)  # noqa: T201 - the protocol with the parent process
     for line in sys.stdin:
-        order = json.loads(line)
-        answer: list[float] | float
-        if order["measure"] == "rtt":
-            answer = measure_rtt_ms(order["port"], order["count"])
-        else:
-            answer = measure_rate_mbps(order["port"], order["measure"], order["bytes"])
+        measure, *arguments = json.loads(line)
+        try:
+            answer = (measure_rtt_ms if measure == "rtt" else measure_rate_mbps)(*arguments)
+        except OSError as error:
+            sys.exit(f"the link cannot be measured: {error}")
         print(json.dumps(answer), flush=True)  # noqa: T201
 
 

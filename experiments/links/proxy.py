@@ -1,10 +1,11 @@
 """A TCP proxy that makes loopback behave like a link, for machines whose kernel has no netem.
 
 It copies bytes without interpreting them, so ZeroMQ with CURVE passes unchanged. Each direction has one
-`LinkDirection` that all connections share. The number of bytes that a connection has in the link is bounded.
-At the limit, the proxy stops reading, and TCP's back-pressure stops the sender. If one side closes or fails,
-the other side is closed after the bytes in transit were delivered. If the server refuses, the client is
-closed at once. The handshake takes one round trip, as on a real link; TCP's slow start is not modelled.
+`LinkDirection` that all connections share. The number of bytes of a connection that wait for the link is
+bounded. At the limit, the proxy stops reading, and TCP's back-pressure stops the sender. If one side closes
+or fails, the other side is closed after the bytes in transit were delivered. If the server refuses, the
+client is closed at once. The handshake takes one round trip, as on a real link; TCP's slow start is not
+modelled.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from nearsight.experiments.links.link import LinkDirection, LinkShape
 CHUNK_BYTES = 8 * 1024
 """Largest piece that occupies the link at once, and unit in which connections share the link [bytes]."""
 BUFFER_BYTES = 1024 * 1024
-"""Maximum number of bytes that one connection has in one direction of the link."""
+"""Maximum number of bytes of one connection that wait for one direction of the link. Those that are in
+transit while the link is busy are not counted."""
 LATENESS_SAMPLES = 20_000
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send a reset
 
@@ -92,7 +94,7 @@ class _Pipe:
                 self._queue.append((self._link.admit(len(data), time.monotonic()), data))
                 self._queued_bytes += len(data)
                 self._changed.set()
-                while self._queued_bytes >= BUFFER_BYTES:
+                while self._queued_bytes >= BUFFER_BYTES + self._link.in_transit_bytes:
                     self._changed.clear()
                     await self._changed.wait()
         except OSError:

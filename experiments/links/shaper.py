@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -66,12 +67,18 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
     Raises
     ------
     ConfigurationError
-        If it has another form.
+        If it has another form, or the host has no IPv4 address.
     """
     scheme, _, address = endpoint.partition("://")
     host, _, port = address.rpartition(":")
     if scheme != "tcp" or not host or not port.isdigit() or int(port) > 65535:
         raise ConfigurationError(f"not an endpoint: {endpoint!r}", advice="write it as tcp://127.0.0.1:5555")
+    try:
+        socket.getaddrinfo(host, port, socket.AF_INET)
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(
+            f"{endpoint}: no IPv4 address of {host!r} is known", advice="check the name; links use IPv4"
+        ) from error
     return host, int(port)
 
 
@@ -128,6 +135,10 @@ def run_shaper(
     rng = np.random.default_rng(settings.seed)
     server, listen = parse_endpoint(settings.upstream), parse_endpoint(settings.listen)
     peer = parse_endpoint(settings.probe) if settings.probe else None
+    if server == listen:
+        raise ConfigurationError(
+            f"a link at {settings.listen} cannot lead to itself", advice="name the daemon that is behind it"
+        )
     calibration = (
         calibrate(settings.shape, rng, kernel=settings.kernel, peer=peer) if settings.calibrated else None
     )

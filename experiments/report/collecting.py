@@ -135,7 +135,7 @@ def collect(root: Path, entries: Mapping[str, Entry]) -> Collection:
             advice="run an experiment first, such as `nearsight experiment run fig6.3`, or give --results",
         )
     folders = sorted((path for path in root.iterdir() if path.is_dir()), key=lambda path: natural(path.name))
-    found = [_read(folder, entries) for folder in folders if any((folder / name).exists() for name in _FILES)]
+    found = [one for folder in folders if (one := _read(folder, entries)) is not None]
     return Collection(
         root,
         tuple(one for one in found if isinstance(one, Result)),
@@ -166,10 +166,16 @@ def reached_in_words(results: Iterable[Result]) -> str:
     return f"{sum(bool(target.reached) for target, _ in targets)} of {len(targets)}"
 
 
-def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
+def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable | None:
+    """The result in a folder; None if the folder has no files of a run."""
     stored = ResultFolder(folder)
-    if not stored.summary_path.exists():
-        return _unusable(stored, entries, damaged=False)
+    try:
+        if not any((folder / name).exists() for name in _FILES):
+            return None
+        if not stored.summary_path.exists():
+            return _unusable(stored, entries, damaged=False)
+    except OSError as error:
+        return Unusable(folder, "", f"it cannot be read: {error.strerror}")
     try:
         result = Result.model_validate({**stored.summary(), "folder": folder})
     except (CorruptStore, ValidationError, TypeError, OSError):

@@ -70,7 +70,8 @@ class Comparison:
         for pairs in zip(*(pairs for _, pairs in self.rows), strict=True):
             sizes = [abs(pair.error) for pair in pairs if pair.error is not None]
             both = (median(sizes), max(sizes)) if sizes else ()
-            found.append(" to ".join(Pair("", "", size, pairs[0].points).error_in_words("") for size in both))
+            points = any(pair.points for pair in pairs)  # cells without a number are no shares
+            found.append(" to ".join(Pair("", "", size, points).error_in_words("") for size in both))
         return found
 
     @property

@@ -237,9 +237,10 @@ def _block(figure: Experiment, result: Result) -> dict[str, Any]:
 def _table_of(figure: Experiment, result: Result) -> Table | None:
     """The table that the command line prints; None if this version cannot read the summary."""
     try:
-        return figure.table(result.metrics)
+        columns, rows = figure.table(result.metrics)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         return None  # the summary may come from any version and have any shape
+    return (columns, rows) if all(len(row) == len(columns) for row in rows) else None
 
 
 def _templates() -> jinja2.Environment:

@@ -17,7 +17,6 @@ merge       add counts to a counter key, a number of times
 counts      read a counter key
 held        the keys that this node stores
 counters    messages sent and received so far
-exit        leave: hand over entries, respond, end
 ==========  ====================================================================================
 
 Times are those of the monotonic clock, which all processes of one machine share.
@@ -296,7 +295,7 @@ def _failed_keys(
 
 
 def main() -> None:
-    """Run until the command ``exit``, or until standard input ends."""
+    """Run until standard input ends, then leave: hand over entries."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", required=True, help="PeerSettings as JSON")
     parser.add_argument("--device-id", required=True)
@@ -325,12 +324,8 @@ def main() -> None:
     if arguments.announce is not None:
         write_announcement(arguments.announce, "peer", "", "")
     for line in sys.stdin:
-        command = json.loads(line)
-        if command.get("do") == "exit":
-            break
-        process.execute(command)
+        process.execute(json.loads(line))
     process.stop(_EXIT_GRACE_S)
-    send({"did": "exit"})
 
 
 if __name__ == "__main__":

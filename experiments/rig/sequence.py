@@ -19,7 +19,7 @@ from nearsight.common.errors import InternalError, NearsightError, PeerError, Se
 from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.rows import RequestRow, accounting_errors
 from nearsight.experiments.rig.signals import termination_as_interrupt
-from nearsight.experiments.rig.tiers import CATALOGUE, START_TIMEOUT_S, assignments
+from nearsight.experiments.rig.tiers import CATALOGUE, NO_CONFIG, START_TIMEOUT_S, assignments
 
 QUIET_S = 15.0
 """Time without any event after which a replay counts as hung, in addition to `SessionSteps.silence_s` [s]."""
@@ -42,7 +42,7 @@ class DevicePlan:
     catalogue: str = CATALOGUE
     """Catalogue of the objects."""
 
-    def arguments(self, visitor: str, trace: str, phase_s: float, config: str, out: str) -> list[str]:
+    def arguments(self, visitor: str, trace: str, phase_s: float, out: str) -> list[str]:
         """Arguments that start one device, which then waits for a line on its standard input.
 
         Parameters
@@ -53,15 +53,13 @@ class DevicePlan:
             File with that trace.
         phase_s : float
             Offset of the device within the second [s].
-        config : str
-            An empty configuration file.
         out : str
             Prefix of the files with rows (``OUT.csv``) and counts of fetched models (``OUT-models.json``).
         """
         return [
             *("-m", "nearsight", "replay", trace, "--photos", self.photos),
             *("--catalogue", self.catalogue, "--visitor", visitor, "--label", self.label),
-            *("--timeout", str(self.timeout_s), "--start-after", f"{phase_s:.3f}", "--config", config),
+            *("--timeout", str(self.timeout_s), "--start-after", f"{phase_s:.3f}", "--config", NO_CONFIG),
             *assignments(self.settings),
             *("--out", f"{out}.csv", "--account", f"{out}-models.json", "--events", "--wait-for-input"),
         ]

@@ -24,7 +24,7 @@ from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 from nearsight.experiments.rig.sequence import DevicePlan, OnTally, SessionSteps, Tally, run_session
-from nearsight.experiments.rig.tiers import deployed, empty_config, endpoint_of, served_bytes
+from nearsight.experiments.rig.tiers import deployed, endpoint_of, served_bytes
 from nearsight.experiments.rig.walks import Trace
 from nearsight.experiments.rig.warming import WarmUp
 
@@ -192,7 +192,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
             settings = {**self._running.tiers(name), **tiers.device}
             plan = DevicePlan(str(session.photos), name, session.timeout_s, settings)
             for trace in session.traces:
-                own = str(trace.path), trace.phase_s, empty_config(group), group.path(trace.visitor)
+                own = str(trace.path), trace.phase_s, group.path(trace.visitor)
                 devices.append(group.start(trace.visitor, plan.arguments(trace.visitor, *own), capture=True))
         return devices
 

@@ -7,6 +7,7 @@ affect these daemons: they get all settings on their command lines.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 import urllib.error
@@ -38,6 +39,8 @@ CATALOGUE = "museum"
 START_TIMEOUT_S = 90.0
 NO_STANDBY = {"standby_mb": 0}
 """Disables the standby: figures measure caches, so only models for caches may use the link."""
+NO_CONFIG = os.devnull
+"""Configuration file of processes that get all settings on their command lines, in place of the user's."""
 _COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
 _METRICS_TIMEOUT_S = 10.0
 _SENT_BYTES = "nearsight_sent_bytes"
@@ -45,20 +48,8 @@ _SENT_BYTES = "nearsight_sent_bytes"
 
 def assignments(settings: Mapping[str, object]) -> list[str]:
     """Settings as arguments of a daemon."""
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def empty_config(group: ProcessGroup) -> str:
-    """Path of an empty configuration file, which the processes of a group use instead of the user's."""
-    path = group.folder / "nearsight.toml"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("# empty: these processes get all settings on their command lines\n")
-    return str(path)
+    texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+    return [part for key, text in texts.items() for part in ("--set", f"{key}={text}")]
 
 
 def endpoint_of(daemon: ManagedProcess) -> str:
@@ -240,13 +231,13 @@ def deployed(
 def start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:
     """Start a daemon under this name, on a free loopback port, with settings as after ``--set``."""
     given = {"server.listen": "tcp://127.0.0.1:0", **settings}
-    return group.start(name, tier_arguments(tier, empty_config(group), given))
+    return group.start(name, tier_arguments(tier, given))
 
 
-def tier_arguments(tier: str, config: str, settings: Mapping[str, object]) -> list[str]:
-    """Arguments that start a tier's daemon with an empty configuration and settings as after ``--set``."""
+def tier_arguments(tier: str, settings: Mapping[str, object]) -> list[str]:
+    """Arguments that start a tier's daemon with settings as after ``--set``, and no others."""
     given = {"metrics_listen": "", **settings}
-    return ["-m", "nearsight", tier, "--config", config, *assignments(given)]
+    return ["-m", "nearsight", tier, "--config", NO_CONFIG, *assignments(given)]
 
 
 def served_bytes(metrics: str) -> dict[str, int]:

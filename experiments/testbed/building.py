@@ -7,8 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 
+from nearsight.common.catalogue.schema import FORMAT
+from nearsight.common.database.files import copy_database
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.link import UNSHAPED
@@ -23,9 +26,9 @@ from nearsight.experiments.testbed.state import Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
 CLOUD = "cloud"
+DATABASE = "database"
 _PROBE = "probe"
 DEVICE_KEYS = "keys/allowed-devices"
-EMPTY_CONFIG = "nearsight.toml"
 OnStage = Callable[[str], None]
 
 
@@ -67,7 +70,6 @@ class Builder:
         self.state.save(self.folder)
         self._install()
         self._make_keys()
-        self.nodes.each(lambda node: node.put_text("# all settings are given at the start\n", EMPTY_CONFIG))
         self.on_stage("starting the cloud")
         self._start_server(CLOUD, "cloud", inventory.cloud, {})
         self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
@@ -153,9 +155,8 @@ class Builder:
             settings |= {"database": node.path("cloud.db"), "create": True}
         if tier == "edge":
             settings |= NO_STANDBY
-        settings |= spec.settings
-        settings |= {key: node.put(path, f"files/{name}-{path.name}") for key, path in spec.files.items()}
-        node.start(name, tier_arguments(tier, node.path(EMPTY_CONFIG), settings))
+        settings |= {**spec.settings, **bring_files(node, name, spec)}
+        node.start(name, tier_arguments(tier, settings))
 
     def _listen(self, host: Host, port: int) -> str:
         reached = host.address if self.state.keys else "127.0.0.1"
@@ -242,3 +243,16 @@ class Builder:
                 )
             )
             self.state.save(self.folder)
+
+
+def bring_files(node: Node, name: str, spec: ServerSpec) -> dict[str, str]:
+    """Copy the files of a server or device to its node; returns their paths there, by setting."""
+    found = {}
+    with TemporaryDirectory() as scratch:
+        for key, path in spec.files.items():
+            source = path
+            if key == DATABASE:  # the newest changes may be in its log, as a cloud may use it
+                source = Path(scratch) / path.name
+                copy_database(path, source, FORMAT)
+            found[key] = node.put(source, f"files/{name}/{key}/{path.name}")
+    return found

@@ -221,24 +221,16 @@ def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int
 
 
 def _link_words(calibration: dict[str, Any] | None) -> tuple[str, str, str]:
+    from nearsight.experiments.links.link import LinkShape, in_words
+
     if calibration is None:
         return "", "", ""
-    asked, kernel = (_shape_words(calibration[name]) for name in ("asked", "kernel"))
+    asked, kernel = (in_words(LinkShape(**calibration[name])) for name in ("asked", "kernel"))
     errors = (
         f"{calibration['rtt_error_ms']:+.2f} ms, "
         f"{calibration['up_error_percent']:+.1f} % {calibration['down_error_percent']:+.1f} %"
     )
     return asked, kernel, errors if calibration["within_target"] else f"{errors}: OFF"
-
-
-def _shape_words(shape: dict[str, float]) -> str:
-    delay = f"{shape['rtt_ms']:g} ms" if shape["rtt_ms"] else ""
-    rates = [
-        f"{shape[f'{way}_mbps']:g}{arrow}"
-        for way, arrow in (("up", "↑"), ("down", "↓"))
-        if shape[f"{way}_mbps"]
-    ]
-    return ", ".join(filter(None, (delay, " ".join([*rates, "Mbit/s"]) if rates else "")))
 
 
 def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:

@@ -63,7 +63,11 @@ def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
 
 LocalPath = Annotated[Path, AfterValidator(_beside_inventory)]
 """A path on this machine; in the file it is relative to the folder of the inventory."""
-RemotePath = Annotated[str, Field(min_length=1), AfterValidator(lambda path: path.removeprefix("~/"))]
+RemotePath = Annotated[
+    str,
+    Field(min_length=1),
+    AfterValidator(lambda path: "." if path in {"~", "~/"} else path.removeprefix("~/")),
+]
 """A path on a node over SSH; a relative path is relative to the home folder there."""
 Value = str | int | float | bool
 

@@ -27,6 +27,9 @@ AGENT = Path(agent.__file__)
 _NEEDED = """import sys; sys.exit(sys.version_info < (3, 11) and '{0} is Python {1}, nearsight needs 3.11: \
 install a newer one, and name it as python in the node'.format(sys.executable, sys.version.split()[0]))"""
 """Any Python can run this program, which reports a version that is too old; the agent needs a recent one."""
+_OWN = """[ ! -e "$1/venv" ] || [ -e "$1/agent.py" ] || {
+echo "$1/venv was not created by a testbed: name another folder in the node" >&2; exit 1; }"""
+"""Refuses a folder with an environment of the user, which would be replaced, and removed with the testbed."""
 _LISTED_FAILURES = 4
 """Maximum number of further failed nodes that an error message names."""
 
@@ -55,8 +58,10 @@ class Node(Place):
         Raises
         ------
         SetupError
-            If the node lacks requirements of nearsight; names all of them.
+            If the node lacks requirements of nearsight; names all of them. Or if its folder is the user's.
         """
+        if self.host.spec.kind == "ssh":
+            self.shell.run(["sh", "-c", _OWN, "sh", self.host.spec.folder])
         self.bring_agent()
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])
@@ -66,7 +71,7 @@ class Node(Place):
             raise SetupError(
                 f"{self.host.name} lacks {'; '.join(missing)}", advice="docs/testbed.md says how to get it"
             )
-        self.put_text(f"of the testbed node {self.host.name}\n", agent.MARK)
+        self.shell.run(["sh", "-c", 'umask 077; mkdir -p "$1" && : >"$1/$2"', "sh", self.folder, agent.MARK])
         return facts
 
     def bring_agent(self) -> None:
@@ -82,14 +87,6 @@ class Node(Place):
     def describe(self, daemon: str) -> str:
         """Name of the daemon and of its host."""
         return f"{daemon} on {self.host.name}"
-
-    def put_text(self, text: str, name: str) -> str:
-        """Write a file on the node; returns its path there."""
-        self.shell.run(
-            ["sh", "-c", 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1"', "sh", self.path(name)],
-            given=text.encode(),
-        )
-        return self.path(name)
 
     def put(self, source: Path, name: str) -> str:
         """Copy a file to the node; returns its path there."""

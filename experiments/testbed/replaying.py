@@ -20,7 +20,7 @@ from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.replay import ReplayOptions, make_plan
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 from nearsight.experiments.rig.sequence import DevicePlan, SessionSteps, Tally
-from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, EMPTY_CONFIG, OnStage
+from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, OnStage, bring_files
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
 from nearsight.experiments.testbed.nodes import Node, Nodes
@@ -220,13 +220,8 @@ class Replay(SessionSteps[dict[str, object]]):
         plan_of_device = DevicePlan(
             folder or "/", self._cell.configuration, spec.timeout_s, self._settings(visitor), spec.catalogue
         )
-        arguments = plan_of_device.arguments(
-            visitor.name,
-            node.put(trace, "trace.csv"),
-            visitor.phase_s,
-            node.path(EMPTY_CONFIG),
-            node.path(_OUT),
-        )
+        sent = node.put(trace, "trace.csv")
+        arguments = plan_of_device.arguments(visitor.name, sent, visitor.phase_s, node.path(_OUT))
         return node.start(_process(visitor), arguments, waits_for_input=True)
 
     def _settings(self, visitor: Visitor) -> dict[str, object]:
@@ -241,8 +236,7 @@ class Replay(SessionSteps[dict[str, object]]):
         if self.state.keys:
             settings["security.secret_key_file"] = secret
         spec = self._device(visitor)
-        for key, path in spec.files.items():
-            settings[key] = node.put(path, f"files/device-{path.name}")
+        settings |= bring_files(node, _process(visitor), spec)
         if spec.shares and not self.state.keys:
             settings["recognizer.peers.beacon_port"] = self._beacon_port
         elif spec.shares:

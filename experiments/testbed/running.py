@@ -24,14 +24,15 @@ from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.command_line.options import flag_overrides
 from nearsight.common.config.base import FLAG_ORIGIN, DaemonSettings, load_settings
 from nearsight.common.database.files import copy_database
+from nearsight.common.database.places import log_of
 from nearsight.common.errors import ConfigurationError
 from nearsight.device.settings import DeviceSettings
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.rig.sequence import run_session
-from nearsight.experiments.rig.tiers import assignments
-from nearsight.experiments.testbed.building import EMPTY_CONFIG, OnStage
+from nearsight.experiments.rig.tiers import NO_CONFIG, assignments
+from nearsight.experiments.testbed.building import DATABASE, OnStage
 from nearsight.experiments.testbed.campaign import (
     Cell,
     cells,
@@ -48,8 +49,6 @@ from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import objects_on_show, photos_by_object
 from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
-
-_DATABASE = "database"
 
 
 def remove_results(whole: Sequence[Cell], out: Path) -> None:
@@ -122,13 +121,11 @@ def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
         for name, cell in of_configurations.items():
             _check_settings(inventory_of(inventory, cell), name, Path(scratch))
         for cell in last.values():
-            _part(inventory, cell, Path(scratch))
+            _part(inventory, cell, Path(scratch) / "material")
 
 
 def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> None:
     """Load the settings of all daemons and devices of one configuration, as they will."""
-    empty = scratch / EMPTY_CONFIG
-    empty.touch()
     daemons: list[tuple[type[DaemonSettings], str, str, ServerSpec]] = [
         (CloudSettings, "cloud", "cloud", inventory.cloud),
         *((EdgeSettings, "edge", f"edges.{name}", edge) for name, edge in inventory.edges.items()),
@@ -140,7 +137,7 @@ def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> 
             given["recognizer.peers.allowed"] = scratch
         overrides = flag_overrides(assignments(given)[1::2])
         try:
-            load_settings(settings_class, section, empty, overrides)
+            load_settings(settings_class, section, Path(NO_CONFIG), overrides)
         except ConfigurationError as error:
             problem = error.message.removeprefix(f"{FLAG_ORIGIN}: ")
             raise ConfigurationError(
@@ -200,7 +197,7 @@ def visits_of(spec: ReplaySpec) -> tuple[Visit, ...]:
 def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -> Inventory:
     """The inventory of a cell with its visits (`visits_of`) and a catalogue of ``replay.classes`` objects.
 
-    Both files are written to ``folder``.
+    Both files are written to ``folder``, from which those of an earlier cell are removed.
 
     Raises
     ------
@@ -208,7 +205,8 @@ def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -
         If the catalogue has fewer objects, or more are on show.
     """
     spec = replay_of(inventory)
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     trace = folder / "visits.csv"
     write_visits_csv(trace, visits)
     changed = inventory.model_copy(update={"replay": spec.model_copy(update={"trace": trace})})
@@ -216,13 +214,13 @@ def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -
         return changed
     database = folder / "catalogue.db"
     cut_catalogue(
-        inventory.cloud.files[_DATABASE],
+        inventory.cloud.files[DATABASE],
         database,
         catalogue=spec.catalogue,
         keep={visit.exhibit for visit in visits},
         classes=spec.classes,
     )
-    cloud = changed.cloud.model_copy(update={"files": {**changed.cloud.files, _DATABASE: database}})
+    cloud = changed.cloud.model_copy(update={"files": {**changed.cloud.files, DATABASE: database}})
     return changed.model_copy(update={"cloud": cloud})
 
 
@@ -270,6 +268,7 @@ def digest_of(inventory: Inventory) -> str:
     hashed = xxhash.xxh3_64()
     specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
     files = [file for spec in specs for _, file in sorted(spec.files.items())]
+    files += [log for file in files if (log := log_of(file)).exists()]
     files += [inventory.wheel] if inventory.wheel else []
     replay = inventory.replay
     if replay is not None:

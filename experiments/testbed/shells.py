@@ -7,6 +7,7 @@ node share a connection, which ends with the `SshShell`.
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -156,7 +157,7 @@ class SshShell(Shell):
             "BatchMode=yes",
             "ControlMaster=auto",
             "ControlPersist=60",
-            f"ControlPath={Path(self._sockets.name) / 'c'}",  # short: a socket's path has 107 bytes at most
+            f'ControlPath="{self._sockets.name.replace("%", "%%")}/c"',  # short: a path has 107 bytes at most
             # settings for interactive use would interfere
             *("RequestTTY=no", "RemoteCommand=none", "LogLevel=INFO"),
         ]
@@ -183,10 +184,10 @@ class SshShell(Shell):
 
 
 def _new_file(target: Path) -> BinaryIO:
-    """Create a file for writing in place of an existing one; never follows a link of that name."""
+    """Create a file for its owner alone in place of an existing one; never follows a link of that name."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
-    return target.open("xb")
+    return os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def _options(options: Sequence[str]) -> list[str]:

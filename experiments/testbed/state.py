@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -72,8 +71,6 @@ class TestbedState:
     """Public keys by owner; empty without encryption."""
     daemons: list[Daemon] = field(default_factory=list)
     """Daemons in the order of their starts."""
-    created_s: float = field(default_factory=time.time)
-    """Time of creation [s since 1970]."""
 
     def save(self, folder: Path) -> None:
         """Write the state atomically."""
@@ -83,9 +80,8 @@ class TestbedState:
     def endpoint(self, host: str, server: str) -> str:
         """Endpoint at which a host reaches a server: that of its link if there is one."""
         found = {(daemon.host, daemon.name): daemon.endpoint for daemon in self.daemons}
-        if (host, f"link-to-{server}") in found:
-            return found[host, f"link-to-{server}"]
-        return next(endpoint for (_, name), endpoint in found.items() if name == server)
+        link = found.get((host, f"link-to-{server}"))
+        return link or next(endpoint for (_, name), endpoint in found.items() if name == server)
 
 
 _STORED = TypeAdapter(TestbedState)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from nearsight.experiments.links.namespaces import Namespace
+from nearsight.experiments.links.namespaces import NAMESPACES, Namespace
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 
@@ -19,7 +19,7 @@ def entered(node: Namespace) -> Iterator[None]:
     """Move this thread, and all threads that it starts, to that host for a block."""
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
-    there = os.open(node.file, os.O_RDONLY)
+    there = os.open(NAMESPACES / node.name, os.O_RDONLY)
     try:
         _enter(libc, there)
         try:

@@ -55,7 +55,8 @@ class Figure(Experiment):
         return ()
 
     def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-        return ("visitors", "p50 ms"), [(n, f"{p50:.1f}") for n, p50 in summary["p50_ms"].items()]
+        more = summary.get("more", ())
+        return ("visitors", "p50 ms"), [(n, f"{p50:.1f}", *more) for n, p50 in summary["p50_ms"].items()]
 
     def draw(self, results: Results) -> Picture:
         return new_picture(1, 1)

@@ -1,5 +1,6 @@
 """Settings: precedence of sources, origins of values, and errors."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -222,6 +223,12 @@ def test_a_list_of_clients_without_a_key_is_refused() -> None:
 def test_the_error_for_a_missing_file_names_the_next_step() -> None:
     with pytest.raises(ConfigurationError, match=r"none\.toml does not exist; .*config init"):
         load_settings(ExampleSettings, "edge", Path("none.toml"))
+
+
+def test_the_null_device_is_an_empty_file_and_a_folder_is_none() -> None:
+    assert load_settings(ExampleSettings, "edge", Path(os.devnull)).settings == ExampleSettings()
+    with pytest.raises(ConfigurationError, match=r"^\. cannot be read: Is a directory"):
+        load_settings(ExampleSettings, "edge", Path())
 
 
 def test_a_file_that_is_not_text_is_refused() -> None:

@@ -11,7 +11,7 @@ from nearsight.experiments.framework.cell_progress import CellProgress, in_words
 
 def test_the_log_has_a_line_per_cell_with_the_remaining_time() -> None:
     clock, text = ManualClock(), StringIO()
-    progress = CellProgress("fig3.2", 5, 1, Console(file=text, width=200), clock=clock)
+    progress = CellProgress("fig3.2", 5, 1, Console(file=text, width=30), clock=clock)
     for key, took_s in (("0-auto", 10.0), ("0-lsh", 30.0)):
         progress.begin(key)
         clock.advance(took_s)

@@ -152,6 +152,18 @@ def test_results_of_different_settings_are_never_mixed(tmp_path: Path, other: Ru
     run(Squares(), tmp_path, other, fresh=True)
 
 
+def test_files_of_a_data_set_count_also_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "queries").symlink_to(tmp_path / "disk")
+    options = RunOptions(data=tmp_path / "data")
+    found = set()
+    for content in ("one photo", "another"):
+        (tmp_path / "disk" / "photo.jpg").write_text(content)
+        found.add(options.configuration()["data"])
+    assert len(found) == 2
+
+
 def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     run(Squares(), tmp_path)
@@ -209,11 +221,11 @@ def test_damaged_rows_are_refused(tmp_path: Path, end: bytes) -> None:
 
 def test_rows_of_another_version_are_refused(tmp_path: Path) -> None:
     run(Squares(), tmp_path)
-    (tmp_path / "rows.csv").write_text("root\n3\n")
-    with pytest.raises(
-        CorruptStore, match=r"lacks 'square'; it is damaged, or from another version of squares.*fresh"
-    ):
-        conclude(Squares(), tmp_path)
+    for content, problem in (("root\n3\n", "lacks 'square'"), ("square\nx\n", "cannot be read: .*'x'")):
+        (tmp_path / "rows.csv").write_text(content)
+        message = f"{problem}; it is damaged, or from another version of squares.*fresh"
+        with pytest.raises(CorruptStore, match=message):
+            conclude(Squares(), tmp_path)
 
 
 def test_random_numbers_depend_on_seed_and_name_alone() -> None:

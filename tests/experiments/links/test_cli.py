@@ -11,6 +11,7 @@ from nearsight.__main__ import main
 from nearsight.common.operation.status import HealthService, ask_status
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.experiments.links import shaper
+from nearsight.experiments.links.cli import LISTEN
 from nearsight.experiments.links.proxy import ShapingProxy
 from support.waiting import wait_until
 
@@ -51,6 +52,17 @@ def test_a_link_that_ends_early_is_an_error(
     assert "ended early" in capsys.readouterr().err
 
 
-def test_an_invalid_endpoint_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["link", "nowhere"]) == 5
-    assert capsys.readouterr().err.startswith("error: not an endpoint: 'nowhere'; ")
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("nowhere", "not an endpoint: 'nowhere'; "),
+        ("tcp://[::1]:7000", "tcp://[::1]:7000: no IPv4 address of '[::1]' is known; check the name"),
+        ("tcp://a..b:7000", "tcp://a..b:7000: no IPv4 address of 'a..b' is known; check the name"),
+        (LISTEN, f"a link at {LISTEN} cannot lead to itself; name the daemon"),
+    ],
+)
+def test_an_impossible_endpoint_is_refused(
+    endpoint: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["link", endpoint]) == 5
+    assert capsys.readouterr().err.startswith(f"error: {said}")

@@ -55,6 +55,10 @@ def test_with_jitter_the_process_delays() -> None:
     assert FULL.part(LinkShape(rtt_ms=30.0, jitter_ms=2.0)) == UNSHAPED
 
 
+def test_the_process_limits_rates_that_the_kernel_cannot_represent() -> None:
+    assert FULL.part(LinkShape(up_mbps=40_000.0, down_mbps=10.0)) == LinkShape(down_mbps=10.0)
+
+
 def test_delay_and_rate_of_a_direction_are_netem_in_a_token_bucket() -> None:
     queues = Queues()
     shape_interface(queues, 2, [OneWay("10.0.0.1", 0.0, 0.0), OneWay("10.0.0.2", 14.5, 10.0)])

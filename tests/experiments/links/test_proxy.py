@@ -217,6 +217,14 @@ def test_the_sender_is_blocked_while_the_receiver_does_not_read(echo: EchoServer
         assert len(receive(server, sent)) == sent  # delayed, not lost
 
 
+def test_bytes_on_a_long_and_fast_link_do_not_block_the_sender(echo: EchoServer) -> None:
+    with proxy_to(echo.port) as proxy, connect(proxy) as client:
+        client.sendall(b"x")
+        assert receive(client, 1) == b"x"
+        proxy.reshape(LinkShape(rtt_ms=1e6, up_mbps=1e4))
+        client.sendall(bytes(64 * BUFFER_BYTES))  # more than the sockets hold; nothing arrives before its end
+
+
 def test_a_port_in_use_is_refused(echo: EchoServer) -> None:
     taken = ("127.0.0.1", echo.port)
     proxy = ShapingProxy(("127.0.0.1", 1), FAST, rng=np.random.default_rng(1), listen=taken)

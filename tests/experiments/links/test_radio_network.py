@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from nearsight.common.errors import SetupError
-from nearsight.experiments.links.namespaces import Namespace
+from nearsight.experiments.links.namespaces import NAMESPACES, Namespace
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from support.namespaces import on
@@ -49,7 +49,7 @@ def test_the_share_of_lost_frames_can_be_changed(network: RadioNetwork) -> None:
 
 
 def test_a_stopped_network_leaves_no_namespaces(network: RadioNetwork) -> None:
-    files = [node.file for node in network.nodes]
+    files = [NAMESPACES / node.name for node in network.nodes]
     network.__exit__(None, None, None)
     assert not any(file.exists() for file in files)
     with pytest.raises(SetupError, match="not running"):

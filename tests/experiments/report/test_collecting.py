@@ -1,5 +1,6 @@
 """Reading of folders of results; damaged files do not end the report."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,16 @@ def test_a_folder_without_readable_files_is_listed(tmp_path: Path) -> None:
     for name in ("run.json", "summary.json"):
         (stored.path / name).write_text("{")
     assert only_unusable(tmp_path).experiment == ""
+
+
+def test_a_folder_without_permission_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_result(tmp_path / "queue")
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)  # tests of root have every permission
+    assert only_unusable(tmp_path).why == "it cannot be read: Permission denied"
 
 
 def test_results_of_an_unknown_experiment_are_listed(tmp_path: Path) -> None:

@@ -16,6 +16,15 @@ def test_rows_are_matched_by_the_fewest_leading_columns_that_identify_them() -> 
     assert found.errors() == ["18 % to 25 %", "2 points to 3 points"]
 
 
+def test_the_errors_of_shares_are_points_if_the_first_row_has_no_share() -> None:
+    columns = ("configuration", "at the edge")
+    testbed = (columns, [("only-cloud", "-"), ("bounded", "40 %"), ("prefetching", "50 %")])
+    twin = (columns, [("only-cloud", "-"), ("bounded", "42 %"), ("prefetching", "56 %")])
+    found = compare(testbed, twin)
+    assert found is not None
+    assert found.errors() == ["4 points to 6 points"]
+
+
 def test_unmatched_rows_are_counted() -> None:
     found = compare((("n", "ms"), [(1, 10), (2, 20), (3, 30)]), (("n", "ms"), [(1, 10), (4, 40)]))
     assert found is not None

@@ -176,6 +176,7 @@ def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
 def test_a_tilde_is_the_home_folder_on_the_node() -> None:
     node = NodeSpec(kind="ssh", host="lab", folder="~/lab", python="~/miniconda3/bin/python")
     assert (node.folder, node.python) == ("lab", "miniconda3/bin/python")  # from the home folder there
+    assert NodeSpec(kind="ssh", host="lab", folder="~/").folder == "."
 
 
 def test_a_missing_inventory_is_refused(tmp_path: Path) -> None:

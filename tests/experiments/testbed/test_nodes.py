@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, SetupError, Unavailable
+from nearsight.experiments.testbed.building import bring_files
+from nearsight.experiments.testbed.inventory import Host, NodeSpec, ServerSpec
 from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.reading import read_inventory
-from nearsight.experiments.testbed.shells import _new_file
+from nearsight.experiments.testbed.shells import Shell, _new_file
 from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState, load_state
 from nearsight.experiments.testbed.testbed import collect_logs
 from support.testbeds import write_inventory
@@ -75,6 +78,24 @@ def test_after_a_lost_connection_only_a_wait_is_repeated(tmp_path: Path) -> None
     node = dataclasses.replace(node, shell=BrokenConnection())
     with pytest.raises(Unavailable):
         node.order("start", name="device")  # it may have been executed
+
+
+def test_settings_with_files_of_one_name_have_their_own_files(tmp_path: Path) -> None:
+    files = {key: tmp_path / key / "phone.json" for key in ("cache.profile", "state")}
+    for key, path in files.items():
+        path.parent.mkdir()
+        path.write_text(key)
+    copied = bring_files(nodes_of(tmp_path)["server"], "edge-main", ServerSpec(node="server", files=files))
+    assert {key: Path(path).read_text() for key, path in copied.items()} == {key: key for key in files}
+
+
+def test_an_environment_of_the_user_in_the_folder_of_a_node_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    spec = NodeSpec(kind="ssh", host="lab", folder=str(tmp_path))
+    host = Host(name="lab", node="lab", spec=spec, address="lab")
+    with pytest.raises(SetupError, match=r"venv was not created by a testbed: name another folder"):
+        Node(host, Shell(), str(tmp_path / "own"), sys.executable).prepare()
+    assert [path.name for path in tmp_path.iterdir()] == ["venv"]
 
 
 class HostileNode:

@@ -12,13 +12,16 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.catalogue.store import CatalogueStore, TrainedObject
+from nearsight.common.database.places import log_of
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
 from nearsight.common.folder_lock import locked as folder_locked
 from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
 from nearsight.experiments.testbed import replaying, running
+from nearsight.experiments.testbed.building import bring_files
 from nearsight.experiments.testbed.campaign import BUILT_IN, cells
-from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, NodeSpec, ReplaySpec, ServerSpec
+from nearsight.experiments.testbed.nodes import Nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.running import (
     check,
@@ -29,7 +32,7 @@ from nearsight.experiments.testbed.running import (
     visits_of,
     with_material,
 )
-from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locked
+from nearsight.experiments.testbed.state import RUN_LOCK_FILE, TestbedState, load_state, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import take_down
 from support.disks import refuse_writes, small_disk
@@ -174,6 +177,14 @@ def test_the_settings_of_the_built_in_configurations_are_right(tmp_path: Path) -
     found = cells(inventory)
     assert [cell.configuration for cell in found] == list(BUILT_IN)
     check(inventory, found)
+
+
+def test_points_with_a_part_of_the_catalogue_are_checked(tmp_path: Path) -> None:
+    inventory = local_inventory(tmp_path, "\n[sweep]\nvisitors = [1, 2]\n")
+    assert inventory.replay is not None
+    part = inventory.replay.model_copy(update={"classes": len(OBJECTS)})
+    inventory = inventory.model_copy(update={"replay": part})
+    check(inventory, cells(inventory))
 
 
 @pytest.mark.parametrize("facts", ["", "{", "[]", '{"seconds": 3}'])
@@ -344,6 +355,16 @@ def test_an_impossible_number_of_classes_is_refused(
         cut_catalogue(database, tmp_path / "x.db", catalogue="museum", keep=keep, classes=classes)
 
 
+def test_a_testbed_gets_the_objects_that_a_running_cloud_added(tmp_path: Path) -> None:
+    inventory = Inventory(nodes={"server": NodeSpec(kind="process")}, cloud=ServerSpec(node="server"))
+    database = tmp_path / "museum.db"
+    with Nodes(TestbedState(inventory), tmp_path) as nodes, CatalogueStore(database) as store:
+        store.put("museum", [TrainedObject(model, model.object_id, "test") for model in exhibit_models(5)])
+        spec = ServerSpec(node="server", files={"database": database})
+        copied = bring_files(nodes["server"], "cloud", spec)
+        assert objects_in(Path(copied["database"])) == list(EXHIBITS)
+
+
 def test_generated_visitors_see_the_objects_of_their_section(drawn: Path) -> None:
     spec = ReplaySpec(photos=drawn, sections=2, exhibits=2, population=6)
     seen: dict[str, set[str]] = {}
@@ -367,6 +388,7 @@ def test_the_visits_and_the_catalogue_of_a_cell_are_files(
         devices={"visitors": DeviceSpec(node="phone")},
         replay=spec,
     )
+    with_material(inventory, visits_of(spec), tmp_path / "material")  # of an earlier cell
     changed = with_material(inventory, visits_of(spec), tmp_path / "material")
     assert objects_in(changed.cloud.files["database"]) == list(EXHIBITS[:4])
     assert changed.replay is not None
@@ -392,6 +414,7 @@ def test_the_digest_changes_with_the_content_of_the_files(drawn: Path, database:
         (drawn / "queries" / "exhibit-1.jpg", b"the other one"),
         (drawn / "labels.csv", labels.replace("2.jpg,exhibit-2", "2.jpg,exhibit-3").encode()),
         (database, database.read_bytes() + b"0"),
+        (log_of(database), b"changes of a cloud that runs"),
     ):
         path.write_bytes(content)
         digests.add(digest_of(inventory))
@@ -399,4 +422,4 @@ def test_the_digest_changes_with_the_content_of_the_files(drawn: Path, database:
     for content in (b"1", b"2"):
         wheel.write_bytes(content)
         digests.add(digest_of(inventory))
-    assert len(digests) == 7
+    assert len(digests) == 8

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -29,6 +32,18 @@ def test_the_error_of_a_local_command_has_its_last_line() -> None:
 def test_a_missing_command_is_an_error_with_its_name() -> None:
     with pytest.raises(SetupError, match="no-such-program cannot be run"):
         Shell().run(["no-such-program"])
+
+
+def test_a_secret_is_never_readable_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").touch(0o600)
+    modes = []
+
+    def copy(_source: BinaryIO, target: BinaryIO) -> None:
+        modes.append(os.fstat(target.fileno()).st_mode & 0o777)
+
+    monkeypatch.setattr(shutil, "copyfileobj", copy)
+    Shell().put(tmp_path / "secret", str(tmp_path / "there"))
+    assert modes == [0o600]
 
 
 def shell(sshd: Sshd, **changes: object) -> closing[SshShell]:
@@ -138,10 +153,11 @@ class TestOverSsh:
         with shell(sshd, key=key) as lab, pytest.raises(Unavailable, match=f"{key}' are too open; chmod 600"):
             lab.run(["true"])
 
-    def test_the_temporary_folder_may_have_a_long_path(
-        self, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("name", ["a" * 50, "a blank, 5 %h"])
+    def test_the_temporary_folder_may_have_a_long_or_unusual_path(
+        self, sshd: Sshd, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        with tempfile.TemporaryDirectory(prefix="a" * 50, dir="/tmp") as folder:
+        with tempfile.TemporaryDirectory(prefix=name, dir="/tmp") as folder:
             monkeypatch.setattr(tempfile, "tempdir", folder)
             with shell(sshd) as lab:
                 assert lab.run(["echo", "here"]) == b"here\n"

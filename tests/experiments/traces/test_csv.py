@@ -56,6 +56,13 @@ def test_a_log_with_points_of_interest_is_read_and_further_columns_ignored(tmp_p
     assert read_visits_csv(path) == (Visit("195", "JerusalemPhoto", 51125, 51139),)
 
 
+def test_a_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text("visitor,exhibit,start_s,end_s,exhibit\nv,e,0,1,f\n")
+    with pytest.raises(InvalidArgument, match=r"line 1: the header is '.*,exhibit'; expected the columns"):
+        read_visits_csv(path)
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
