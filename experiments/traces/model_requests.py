@@ -52,6 +52,19 @@ class ModelRequests:
         """M, the number of requests."""
         return len(self.times_s)
 
+    def downsampled(self, share: float, rng: np.random.Generator) -> ModelRequests:
+        """Keep each request with probability ``share``, independently of the others.
+
+        Raises
+        ------
+        InvalidArgument
+            If the share is not between 0 and 1.
+        """
+        if not 0.0 <= share <= 1.0:
+            raise InvalidArgument(f"the share of requests to keep is between 0 and 1, got {share}")
+        kept = rng.random(len(self)) < share
+        return ModelRequests(self.times_s[kept], self.models[kept], self.names)
+
     def counts(self) -> NDArray[np.int64]:
         """Number of requests for each model, (N,)."""
         return np.bincount(self.models, minlength=len(self.names))

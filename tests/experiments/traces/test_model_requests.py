@@ -76,6 +76,14 @@ def test_requests_out_of_order_or_range_are_refused(times: list[float], models: 
         ModelRequests(np.array(times), np.array(models, dtype=np.int32), ("a", "b", "c"))
 
 
+def test_downsampling_draws_each_request_independently() -> None:
+    many = ModelRequests(np.arange(100_000.0), np.zeros(100_000, dtype=np.int32), ("a",))
+    kept = many.downsampled(0.15, np.random.default_rng(1))
+    assert len(kept) == pytest.approx(15_000, abs=4 * np.sqrt(100_000 * 0.15 * 0.85))
+    gaps = np.diff(kept.times_s)
+    assert np.mean(gaps == 1.0) == pytest.approx(0.15, abs=0.02)  # geometric, as with independent draws
+
+
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
