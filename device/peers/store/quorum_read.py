@@ -8,11 +8,11 @@ does not wait for the late one once another replica has answered.
 A node that is no replica may have an earlier state of the key, from the time when it was one. Therefore its
 answer is used only together with one of a replica, or if all replicas fail. A key counts as missing only if a
 synchronised replica says so, or when every replica has answered or failed: a late answer is better than a
-wrong one. A second replica must confirm it, so that a replica that lost a key,
-or denies it, cannot hide the key. This costs a second round trip for missing keys only. If neither an asked
-node nor the reader is synchronised, their views of the members may be wrong, as on an overloaded machine; the
-read then starts over, after growing pauses, until they agree or its time is over. A node that is silent for
-``hedge_s`` is reported to presence, as it may have left.
+wrong one. A second replica must confirm it, so that a replica that lost a key, or denies it, cannot hide the
+key. This costs a second round trip for missing keys only. If neither an asked node nor the reader is
+synchronised, their views of the members may be wrong, as on an overloaded machine; the read then starts over,
+after growing pauses, until they agree or its time is over. A node that is silent for ``hedge_s`` is reported
+to presence, as it may have left.
 
 A caller that blocks receives the answer of the first node in its own thread, without a switch between
 threads. Everything else runs in the threads of the network.
