@@ -82,6 +82,7 @@ def test_a_plain_install_has_no_library_of_experiments() -> None:
     assert not {"cv2", "faiss", "google", "numpy", "zmq"} & set(of_extras())
 
 
+@pytest.mark.system
 def test_the_sdk_and_commands_without_an_extra_import_only_what_a_plain_install_has() -> None:
     starts = {command.target.partition(":")[0] for command in COMMANDS.values() if not command.extra}
     starts |= {settings_class.partition(":")[0] for settings_class in SETTINGS_CLASSES.values()}

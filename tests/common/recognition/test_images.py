@@ -221,14 +221,15 @@ def test_a_large_upright_photo_keeps_its_true_source_size(size: tuple[int, int])
     assert max(load_image(data).size) == 640
 
 
-@pytest.mark.parametrize("name", ["jpeg", "png", "lossless webp"])
+@pytest.mark.parametrize("name", ["jpeg", "png", "webp"])
 @pytest.mark.parametrize("size", [(1501, 1003), (1003, 1501), (1301, 1300), (6007, 5), (1, 1301)])
 def test_a_large_image_of_any_format_and_proportions_keeps_its_source_size(
     name: str, size: tuple[int, int]
 ) -> None:
     pixels = cv2.resize(picture(3), size)
-    image = load_colour(encoded(name, pixels))
-    assert image.source_size == load_image(encoded(name, pixels)).source_size == size
+    data = encoded(name, pixels)
+    image = load_colour(data)
+    assert image.source_size == load_image(data).source_size == size
     assert max(image.size) == 640
     if name == "png":
         assert (image.pixels == load_colour(pixels).pixels).all(), "as free of noise as the array"

@@ -17,6 +17,7 @@ def test_the_error_of_a_missing_library_has_the_command_that_installs_it() -> No
         require_experiments("demo", ("psutil", "not_there"))
 
 
+@pytest.mark.system
 def test_evaluate_and_modules_for_nodes_of_a_testbed_need_no_extra_library() -> None:
     modules = ("rig.replay", "datasets.evaluation", "links.shaper", "rig.warming")
     imports = "; ".join(f"import nearsight.experiments.{module}" for module in modules)

@@ -118,6 +118,7 @@ def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp
     assert len(ResultFolder(tmp_path).rows()) == 4
 
 
+@pytest.mark.system
 def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:
     assert run(SquaresAtOnce(), tmp_path) == 4
     rows = ResultFolder(tmp_path).rows()
