@@ -249,8 +249,13 @@ def _fingerprint_of_folder(folder: Path | None) -> str:
     if folder is None:
         return ""
     hashed = xxhash.xxh64()
-    walked = os.walk(folder, followlinks=True)  # subfolders may be links to another disk
-    for path in sorted(Path(place, name) for place, _, names in walked for name in names):
+    found = list[Path]()
+    for place, subfolders, names in os.walk(folder, followlinks=True):  # they may be links to another disk
+        here = Path(place)
+        above = {one.resolve() for one in (here, *here.parents)}  # a link back to one of these has no end
+        subfolders[:] = [one for one in subfolders if (here / one).resolve() not in above]
+        found += (here / name for name in names)
+    for path in sorted(found):
         if path.is_file() and not path.name.startswith("."):
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, xxhash.xxh64).digest()

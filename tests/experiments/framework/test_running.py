@@ -157,6 +157,8 @@ def test_files_of_a_data_set_count_also_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "queries").symlink_to(tmp_path / "disk")
+    for number in range(20):  # followed without end, these would be more paths than anybody can read
+        (tmp_path / "disk" / f"back-{number}").symlink_to(tmp_path / "data")
     options = RunOptions(data=tmp_path / "data")
     found = set()
     for content in ("one photo", "another"):
