@@ -389,7 +389,7 @@ def _open(
             yield RemoteCatalogue(channel, catalogue)
     elif place.key is not None or place.server_key is not None:
         raise InvalidArgument(
-            "keys are given, but no running cloud: a database needs none", advice="add --cloud ENDPOINT"
+            "keys are given, but no running cloud", advice="add --cloud ENDPOINT; a database needs no keys"
         )
     else:
         pin_threads()
