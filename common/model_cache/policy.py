@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 from nearsight.common.errors import InvalidArgument
 
@@ -41,6 +41,10 @@ class ModelCosts:
             )
 
 
+Evictable = Mapping[str, ModelCosts]
+"""Resident models that are neither executing nor pinned."""
+
+
 class Victim(NamedTuple):
     """A model to evict, and its score."""
 
@@ -64,18 +68,7 @@ class Knowledge:
 
 
 class Policy(ABC):
-    """Chooses the models to evict."""
-
-    name: ClassVar[str]
-    """Name in settings. Each class with a name in a module of `policies` is in the registry."""
-    clairvoyant: ClassVar[bool] = False
-    """Whether the policy needs the future; such policies are for experiments only."""
-
-    @classmethod
-    def make(cls, knowledge: Knowledge) -> Self:
-        """Create a policy; subclasses that need knowledge override this."""
-        del knowledge
-        return cls()
+    """Chooses the models to evict. Settings name the policies of `registry`."""
 
     def resized(self, budget_bytes: int) -> None:  # noqa: B027  most policies need no budget
         """Set the memory budget."""
@@ -93,16 +86,13 @@ class Policy(ABC):
         """Record that a model is no longer resident."""
 
     @abstractmethod
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
+    def victims(self, evictable: Evictable, needed_bytes: int, now_s: float) -> Sequence[Victim]:
         """Choose the models to evict.
 
         Parameters
         ----------
-        evictable : mapping of str to ModelCosts
-            Resident models that are neither executing nor pinned. Their total size is at least
-            ``needed_bytes``.
+        evictable : Evictable
+            Their total size is at least ``needed_bytes``.
         needed_bytes : int
             Bytes to free; positive.
         now_s : float
@@ -114,9 +104,7 @@ class Policy(ABC):
         """
 
 
-def until_enough(
-    victims: Iterable[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
-) -> list[Victim]:
+def until_enough(victims: Iterable[Victim], evictable: Evictable, needed_bytes: int) -> list[Victim]:
     """The first of these models whose sizes reach the needed bytes."""
     chosen = []
     for victim in victims:

@@ -7,10 +7,9 @@ models, but does not raise scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from heapq import heappop, heappush
 
-from nearsight.common.model_cache.policy import ModelCosts, Victim
+from nearsight.common.model_cache.policy import Evictable, Victim
 
 _Entry = tuple[float, float, str]
 """Score, tie-breaker, model."""
@@ -46,7 +45,7 @@ class ScoreHeap:
         """Remove a model."""
         del self._entries[model]
 
-    def lowest(self, evictable: Mapping[str, ModelCosts], needed_bytes: int) -> list[Victim]:
+    def lowest(self, evictable: Evictable, needed_bytes: int) -> list[Victim]:
         """Evictable models in ascending order of scores, until their sizes reach the needed bytes."""
         chosen: list[Victim] = []
         seen: dict[str, _Entry] = {}

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
+from nearsight.common.model_cache.policy import Evictable, ModelCosts, Policy, Victim, until_enough
 
 _FIRST_ROWS = 64
 
@@ -59,9 +59,7 @@ class ScoringPolicy(Policy):
         self._resident[self._rows[model]] = False
         self._residents -= 1
 
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
+    def victims(self, evictable: Evictable, needed_bytes: int, now_s: float) -> Sequence[Victim]:
         """Models in ascending order of scores, until their sizes reach the needed bytes.
 
         With `only_largest`, of these the largest that suffice (CremeBrulee, section V-B).
@@ -77,7 +75,7 @@ class ScoringPolicy(Policy):
         density: Column = self._numbers["load_ms"] / self._numbers["size_bytes"]
         return density
 
-    def _lowest(self, evictable: Mapping[str, ModelCosts], now_s: float) -> Iterator[Victim]:
+    def _lowest(self, evictable: Evictable, now_s: float) -> Iterator[Victim]:
         """The evictable models in ascending order of scores; the order is computed as far as it is needed."""
         scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
         for _ in evictable:
@@ -98,7 +96,7 @@ class ScoringPolicy(Policy):
                     self._numbers[name] = np.concatenate([column, np.full(row, beginnings[name])])
         return row
 
-    def _evictable_rows(self, evictable: Mapping[str, ModelCosts]) -> NDArray[np.bool_]:
+    def _evictable_rows(self, evictable: Evictable) -> NDArray[np.bool_]:
         """(R,): rows of the evictable models. Mostly no model executes or is pinned, so all residents are."""
         if len(evictable) == self._residents:
             return self._resident

@@ -1,4 +1,4 @@
-"""Eviction policies, one per module. `registry` in the parent package finds them.
+"""Eviction policies, one per module. `registry` in the parent package lists them.
 
-May import: `model_cache.policy`, and the estimators in the parent package.
+May import: `model_cache.policy`, and the base classes and the forecast in the parent package.
 """

@@ -10,10 +10,9 @@ algorithm.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
+from nearsight.common.model_cache.policy import Evictable, ModelCosts, Policy, Victim, until_enough
 
 
 class _Models(OrderedDict[str, int]):
@@ -39,8 +38,6 @@ class _Models(OrderedDict[str, int]):
 
 class AdaptiveReplacement(Policy):
     """Scores are 0 for models that were requested once since their load, and 1 for frequent models."""
-
-    name: ClassVar[str] = "arc"
 
     def __init__(self) -> None:
         self._budget_bytes = 0
@@ -90,14 +87,12 @@ class AdaptiveReplacement(Policy):
         else:
             self._frequent_ghosts.add(model, self._frequent.remove(model))
 
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
+    def victims(self, evictable: Evictable, needed_bytes: int, now_s: float) -> Sequence[Victim]:
         """Repeat REPLACE of the paper until enough bytes are free."""
         del now_s
         return until_enough(self._replaced(evictable), evictable, needed_bytes)
 
-    def _replaced(self, evictable: Mapping[str, ModelCosts]) -> Iterator[Victim]:
+    def _replaced(self, evictable: Evictable) -> Iterator[Victim]:
         recent = deque(model for model in self._recent if model in evictable)
         frequent = deque(model for model in self._frequent if model in evictable)
         recent_bytes = self._recent.size_bytes

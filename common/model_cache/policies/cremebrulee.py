@@ -15,7 +15,6 @@ from nearsight.common.model_cache.scoring import Column
 class CremeBrulee(Popularity):
     """Scores are utilities [ms per byte and request]."""
 
-    name: ClassVar[str] = "cremebrulee"
     only_largest: ClassVar[bool] = True
 
     def scores(self, now_s: float) -> Column:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from nearsight.common.model_cache.future import ClairvoyantPolicy
+from nearsight.common.model_cache.policies.belady_min import BeladyMin
 from nearsight.common.model_cache.scoring import Column
 
 
-class CremeBruleeOracle(ClairvoyantPolicy):
+class CremeBruleeOracle(BeladyMin):
     """Scores are utilities [ms per byte and request], equation 1. Selects victims as `CremeBrulee` does."""
 
-    name: ClassVar[str] = "cremebrulee-oracle"
     only_largest: ClassVar[bool] = True
 
     def scores(self, now_s: float) -> Column:

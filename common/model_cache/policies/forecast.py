@@ -8,12 +8,11 @@ its size; often some of the greedily chosen models can stay. Benefit of each par
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
 
 import numpy as np
 
 from nearsight.common.model_cache.forecast import RateForecast
-from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
+from nearsight.common.model_cache.policy import Evictable, ModelCosts, Victim
 from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 EXACT_UP_TO = 12
@@ -31,18 +30,10 @@ class Forecast(ScoringPolicy):
         Evict the lowest scores until enough bytes are free. For comparisons.
     """
 
-    name: ClassVar[str] = "forecast"
-
     def __init__(self, forecast: RateForecast, *, greedy: bool = False) -> None:
         super().__init__()
         self._forecast = forecast
         self._greedy = greedy
-
-    @classmethod
-    def make(cls, knowledge: Knowledge) -> Self:
-        """Create the policy with all factors of the forecast."""
-        del knowledge
-        return cls(RateForecast())
 
     def requested(self, model: str, now_s: float) -> None:
         """Update the forecast."""
@@ -61,9 +52,7 @@ class Forecast(ScoringPolicy):
         load_ms = np.array([costs.load_ms for costs in models.values()])
         return load_ms * self._forecast.rates(rows, now_s)
 
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
+    def victims(self, evictable: Evictable, needed_bytes: int, now_s: float) -> Sequence[Victim]:
         """The set with the lowest loss: of all models if they are few, else of those with the lowest scores.
 
         For many models the greedy candidates are used, since a set that only fits well would keep models that
@@ -77,9 +66,7 @@ class Forecast(ScoringPolicy):
         return cheapest_that_suffice(candidates, evictable, needed_bytes)
 
 
-def cheapest_that_suffice(
-    chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
-) -> list[Victim]:
+def cheapest_that_suffice(chosen: Sequence[Victim], evictable: Evictable, needed_bytes: int) -> list[Victim]:
     """The subset with the lowest loss whose sizes reach the needed bytes.
 
     Exact for up to 12 models. Of more models, those with the highest losses are kept one after the other, as

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
+from nearsight.common.model_cache.policy import Evictable, ModelCosts, Policy, Victim, until_enough
 
 
 class LeastRecentlyUsed(Policy):
     """Scores are times of the last requests [s]."""
-
-    name: ClassVar[str] = "lru"
 
     def __init__(self) -> None:
         self._last_s: OrderedDict[str, float] = OrderedDict()
@@ -33,9 +30,7 @@ class LeastRecentlyUsed(Policy):
         del now_s
         del self._last_s[model]
 
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
+    def victims(self, evictable: Evictable, needed_bytes: int, now_s: float) -> Sequence[Victim]:
         """Least recent first, until enough bytes are free."""
         del now_s
         oldest = (Victim(model, last_s) for model, last_s in self._last_s.items() if model in evictable)

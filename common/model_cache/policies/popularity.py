@@ -12,7 +12,6 @@ from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 class Popularity(ScoringPolicy):
     """Scores are numbers of all requests. Unlike `lfu`, requests before the last load also count."""
 
-    name: ClassVar[str] = "popularity"
     columns: ClassVar[Mapping[str, float]] = MappingProxyType({"requests": 0.0})
 
     def requested(self, model: str, now_s: float) -> None:

@@ -8,10 +8,9 @@ loading until enough bytes are free, with further increases of the predictions i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
 
-from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim, until_enough
+from nearsight.common.model_cache.policy import Evictable, ModelCosts, Policy, Victim, until_enough
 
 DISTANT = 3
 """The largest prediction of 2 bits."""
@@ -19,8 +18,6 @@ DISTANT = 3
 
 class StaticReReference(Policy):
     """Scores are always 0, since all victims have the most distant prediction."""
-
-    name: ClassVar[str] = "srrip"
 
     def __init__(self) -> None:
         self._predictions: dict[str, int] = {}
@@ -41,14 +38,12 @@ class StaticReReference(Policy):
         del now_s
         del self._predictions[model]
 
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
+    def victims(self, evictable: Evictable, needed_bytes: int, now_s: float) -> Sequence[Victim]:
         """Models with prediction 3, in order of loading. Predictions are increased until enough are found."""
         del now_s
         return until_enough(self._most_distant(evictable), evictable, needed_bytes)
 
-    def _most_distant(self, evictable: Mapping[str, ModelCosts]) -> Iterator[Victim]:
+    def _most_distant(self, evictable: Evictable) -> Iterator[Victim]:
         left = [model for model in self._predictions if model in evictable]
         while left:
             steps = DISTANT - max(self._predictions[model] for model in left)

@@ -12,9 +12,8 @@ import math
 from collections.abc import Callable
 
 from nearsight.common.model_cache.model_cache import ModelCache
-from nearsight.common.model_cache.policies.iam import ImportanceAware
+from nearsight.common.model_cache.policies.iam import ImportanceAware, RateEstimator, SlidingWindow
 from nearsight.common.model_cache.policy import Policy
-from nearsight.common.model_cache.rates import RateEstimator, SlidingWindow
 from nearsight.common.model_cache.registry import make_policy
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of, replay

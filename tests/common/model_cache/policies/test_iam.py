@@ -5,9 +5,15 @@ import math
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.model_cache.policies.iam import ImportanceAware, ImportanceQueue, ShadowQueue
+from nearsight.common.model_cache.policies import iam
+from nearsight.common.model_cache.policies.iam import (
+    ExponentialAverage,
+    ImportanceAware,
+    ImportanceQueue,
+    SlidingWindow,
+    TrueRates,
+)
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts
-from nearsight.common.model_cache.rates import ExponentialAverage, SlidingWindow
 from nearsight.common.model_cache.registry import make_policy
 
 UNIT = ModelCosts(1, 1.0)
@@ -47,14 +53,21 @@ def test_hits_do_not_change_the_queue_before_it_is_rebuilt() -> None:
     assert lowest(policy, "a", "b", now_s=13.0) == "b"
 
 
-def test_changes_during_a_rebuild_are_in_both_queues() -> None:
-    shadow = ShadowQueue(["a", "b", "c"])
-    assert not shadow.build(1, lambda _: 5.0)
-    shadow.changed("d", 1.0)
-    shadow.changed("a", None)
-    assert shadow.build(2, lambda _: 5.0)
-    victims = shadow.queue().lowest(dict.fromkeys("abcd", UNIT), 4)
-    assert [one.model for one in victims] == ["d", "b", "c"]
+def test_changes_during_a_rebuild_are_in_both_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iam, "_AT_A_TIME", 1)
+    rates = {"a": 3.0, "b": 4.0, "c": 5.0}
+    policy = ImportanceAware(TrueRates(rates), rebuild_s=10.0)
+    for model in rates:
+        policy.loaded(model, UNIT, 1.0)
+    rates["d"] = 1.0
+    policy.requested("c", 11.0)  # the next queue has c
+    policy.loaded("d", UNIT, 11.0)
+    policy.evicted("a", 11.0)
+    rates |= {"b": 0.5, "c": 0.1}
+    for evicted_before_the_swap in ("dbc", "bdc"):
+        victims = policy.victims(dict.fromkeys("bcd", UNIT), 3, 12.0)
+        assert "".join(one.model for one in victims) == evicted_before_the_swap
+        policy.requested("b", 12.0)  # the next queue is complete
 
 
 def test_utility_grows_with_penalty_and_rate_and_falls_with_size() -> None:
