@@ -66,10 +66,9 @@ class OptimisedGraph:
         graph = self._model.graph
         self._weights = {one.name for one in graph.initializer}
         self.source = next(one.name for one in graph.input if one.name not in self._weights)
-        axes = (1, 2) if sample.shape[3] < sample.shape[1] else (2, 3)
-        self._regions = GraphRegions(
-            self._model, self.source, (sample.shape[axes[0]], sample.shape[axes[1]]), axes
-        )
+        frame = Layout.of_frame(sample.shape)
+        axes = frame.rows_axis, frame.rows_axis + 1
+        self._regions = GraphRegions(self._model, self.source, frame.size, axes)
         maps = self._regions.maps
         self.layouts = {self.source: self._layout(self.source, sample)}
         self._outputs = [one.name for one in graph.output]

@@ -25,7 +25,7 @@ from nearsight.common.inference.reuse_cost import Costs, choose_cuts, middle_of,
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
 from nearsight.common.inference.saved_graphs import SavedGraphs, complete, digest_of, temporary_folder
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
-from nearsight.common.inference.segments import REUSED, Segments
+from nearsight.common.inference.segments import REUSED, Layout, Segments
 from nearsight.common.inference.tensors import Tensor, check_inputs
 from nearsight.common.logging import get_logger
 from nearsight.common.video.regions import Rectangle
@@ -94,12 +94,9 @@ class PartialNetwork:
     ) -> None:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
         self.threads = runtime.threads
-        self._least_saved_ms, self._tolerance, self._closed = least_saved_ms, 0.0, False
+        self._least_saved_ms, self._closed = least_saved_ms, False
         self._log = get_logger("models")
         self._plain: Network | None = runtime.load(path, name, pooled=True)
-        self._segmented: SegmentedNetwork | None = None
-        self._answer: dict[str, Tensor] = {}
-        """Outputs of the last frame; used only if every frame runs whole."""
         if len(self._plain.inputs) != 1:
             raise InvalidArgument(
                 f"{name} has {len(self._plain.inputs)} inputs", advice="use a network with one input"
@@ -143,31 +140,28 @@ class PartialNetwork:
         if tensor.shape != self._shape:
             if tensor.shape[0] != 1:
                 raise InvalidArgument(f"{self._name} got {tensor.shape[0]} frames at once, expected one")
+            tolerance = self.tolerance
+            self._segmented.close()
             self._shape, changed = tensor.shape, None
             self._open()
-        if self._segmented is not None:
-            return self._in_order(self._segmented.run(tensor, changed, offset))
-        if changed is None or offset != UNMOVED or not self._answer or any(one.area for one in changed):
-            self._answer = self._whole_network().run_checked({self.input.name: tensor})
-            for output in self._answer.values():
-                output.setflags(write=False)
-        return dict(self._answer)
+            self.tolerance = tolerance
+        return self._in_order(self._segmented.run(tensor, changed, offset))
 
     def unchanged(self) -> dict[str, Tensor]:
         """Outputs of a frame without changes, for which no tensor is needed; empty before the first frame."""
-        return self._in_order(self._answer if self._segmented is None else self._segmented.unchanged())
+        return self._in_order(self._segmented.unchanged())
 
     def explain(self) -> tuple[SegmentReport, ...]:
         """How each segment was executed for the last frame."""
-        return () if self._segmented is None else self._segmented.explain()
+        return self._segmented.explain()
 
     def would_reuse(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:
         """Whether `run` would reuse maps of the last frame."""
-        return self._segmented is not None and self._segmented.would_reuse(changed, offset)
+        return self._segmented.would_reuse(changed, offset)
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> float:
         """Expected time of `run` from measured costs [ms], if the maps of the last frame are cached."""
-        return 0.0 if self._segmented is None else self._segmented.expected_ms(changed, offset)
+        return self._segmented.expected_ms(changed, offset)
 
     @property
     def tolerance(self) -> float:
@@ -176,32 +170,27 @@ class PartialNetwork:
         Recomputed cells that differ by less keep their cached values and count as unchanged. 0, the default:
         outputs are those of a whole execution.
         """
-        return self._tolerance
+        return self._segmented.tolerance
 
     @tolerance.setter
     def tolerance(self, share: float) -> None:
-        self._tolerance = share
-        if self._segmented is not None:
-            self._segmented.tolerance = share
+        self._segmented.tolerance = share
 
     @property
     def whole_ms(self) -> float:
         """Time of a whole execution, measured when the network was cut; 0 if it always runs whole."""
-        return 0.0 if self._segmented is None else self._segmented.whole_ms
+        return self._segmented.whole_ms
 
     def reset(self) -> None:
         """Discard the last frame, before the first frame of another clip."""
-        self._answer = {}
-        if self._segmented is not None:
-            self._segmented.reset()
+        self._segmented.reset()
 
     def close(self) -> None:
         """Drop the network and free its memory."""
-        for one in (self._plain, self._segmented):
-            if one is not None:
-                one.close()
-        self._plain = self._segmented = None
-        self._answer, self._closed = {}, True
+        self._segmented.close()
+        self._segmented = self._without_segments(None)
+        self._drop_plain()
+        self._closed = True
 
     def _shape_of(self, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Shape of one frame, for which the graph is optimised."""
@@ -229,12 +218,20 @@ class PartialNetwork:
             self._plain = self._runtime.load(self._path, self._name, pooled=True)
         return self._plain
 
+    def _drop_plain(self) -> None:
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = None
+
+    def _without_segments(self, uncut: Network | None) -> SegmentedNetwork:
+        """Executes every changed frame whole, with this network."""
+        layouts = {self.input.name: Layout.of_frame(self._shape, self.input.dtype)}
+        segments = Segments(self.input.name, layouts, (), (), (), (), 0)
+        return SegmentedNetwork(self._runtime, self._folder, self._name, segments, uncut=uncut)
+
     def _open(self) -> None:
         """Load the segments for the current shape, and create them first if there are none."""
-        self._answer = {}
-        if self._segmented is not None:
-            self._segmented.close()
-            self._segmented = None
+        self._segmented = self._without_segments(self._whole_network())
         folder = self._folder / "x".join(map(str, self._shape))
         key = {
             "digest": digest_of(self._path),
@@ -252,7 +249,6 @@ class PartialNetwork:
         segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
         self._segmented = SegmentedNetwork(self._runtime, folder, self._name, segments, costs)
         self._segmented.warm_up()
-        self._segmented.tolerance = self._tolerance
         self.stride = self._segmented.stride
         self.most_changed = max(
             (
@@ -263,9 +259,7 @@ class PartialNetwork:
             ),
             default=0.0,
         )
-        if self._plain is not None:
-            self._plain.close()
-            self._plain = None
+        self._drop_plain()
         return_freed_memory()
 
     def _find(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -103,6 +103,8 @@ class SegmentedNetwork:
     segments : Segments
     costs : Costs, optional
         Measured costs. By default all segments run whole.
+    uncut : Network, optional
+        Executes whole frames; the caller closes it. Required without segments.
 
     Attributes
     ----------
@@ -123,9 +125,15 @@ class SegmentedNetwork:
         name: str,
         segments: Segments,
         costs: Costs | None = None,
+        *,
+        uncut: Network | None = None,
     ) -> None:
+        self._networks = list[Network]()
+
         def load(file: str, *, pooled: bool = True) -> Network:
-            return runtime.load(folder / file, f"{name} ({file})", saved=True, pooled=pooled)
+            network = runtime.load(folder / file, f"{name} ({file})", saved=True, pooled=pooled)
+            self._networks.append(network)
+            return network
 
         maps, scratch = {one: CachedMap(one, layout) for one, layout in segments.layouts.items()}, Scratch()
         self.source = maps[segments.source]
@@ -136,7 +144,7 @@ class SegmentedNetwork:
         # Fully connected layers take 5 to 14 % longer if their packed weights are in the pool.
         self._tail = load(TAIL, pooled=False) if (folder / TAIL).is_file() else None
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
-        self._uncut = load(SAVED_GRAPH) if short and costs is not None else None
+        self._uncut = load(SAVED_GRAPH) if short and costs is not None else uncut
         self._tail_sources = [maps[one] for one in segments.tail_sources]
         self._read_later = _maps_read_later(segments)
         self.reset()
@@ -312,7 +320,7 @@ class SegmentedNetwork:
     def _run_segments(self, count: int, offset: tuple[int, int], changed: Sequence[Rectangle] | None) -> bool:
         """Execute the first segments; returns False if all maps that the others read are unchanged."""
         valid, self._valid_segments = self._valid_segments, 0  # until all maps belong to this frame
-        adapted = valid if changed is not None and self._compares(0) else 0
+        adapted = valid if valid and changed is not None and self._compares(0) else 0
         found: dict[str, Sequence[Rectangle]] = {self.source.name: self._inside(changed or ())}
         for number, segment in enumerate(self.loaded[:count]):
             action = self._last_actions[number]
@@ -416,11 +424,8 @@ class SegmentedNetwork:
 
     def close(self) -> None:
         """Drop all segments and free their memory."""
-        for one in (*self.loaded, *self.rests):
-            one.network.close()
-        for network in (self._tail, self._uncut):
-            if network is not None:
-                network.close()
+        for network in self._networks:
+            network.close()
 
 
 def _is_mostly_changed(target: CachedMap, regions: Sequence[Rectangle]) -> bool:

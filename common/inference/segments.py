@@ -44,6 +44,11 @@ class Layout(NamedTuple):
     pitch: tuple[Fraction, Fraction]
     dtype: str = "float32"
 
+    @classmethod
+    def of_frame(cls, shape: tuple[int, ...], dtype: str = "float32") -> Layout:
+        """Layout of a network's input. The channels are last if the last axis is shorter than the second."""
+        return cls(shape, 1 if shape[3] < shape[1] else 2, 0, (Fraction(1), Fraction(1)), dtype)
+
     @property
     def size(self) -> tuple[int, int]:
         """Number of rows and columns."""

@@ -75,7 +75,7 @@ def assert_reuses_as_the_whole_network(
     partial = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), least_saved_ms=ALWAYS)
     plain = runtime.load(path, "plain")
     segmented = partial._segmented
-    assert segmented is not None, partial.why_whole
+    assert not partial.why_whole, partial.why_whole
     segmented.costs = Costs.preferring_crops(len(segmented.loaded))
     rng = np.random.default_rng(8)
     dtype = partial.input.dtype

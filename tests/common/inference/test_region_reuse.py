@@ -45,7 +45,7 @@ def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
     """Reuses all it can, even if that takes longer."""
     network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), least_saved_ms=ALWAYS)
     segmented = network._segmented
-    assert segmented is not None, network.why_whole
+    assert not network.why_whole, network.why_whole
     segmented.costs = Costs.preferring_crops(len(segmented.loaded))
     yield network
     network.close()
@@ -122,7 +122,6 @@ def test_a_small_change_executes_a_small_part_and_no_change_executes_nothing(par
 def tolerant(partial: PartialNetwork) -> Iterator[PartialNetwork]:
     """The same network, which keeps values that differ by less than half of a standard deviation."""
     segmented = partial._segmented
-    assert segmented is not None
     costs, segmented.costs = segmented.costs, segmented.costs._replace(tail_ms=10.0)
     partial.reset()
     partial.tolerance = 0.5
@@ -178,7 +177,6 @@ def test_frames_without_a_tolerance_do_not_change_what_frames_with_one_have_lear
     tolerant: PartialNetwork,
 ) -> None:
     segmented = tolerant._segmented
-    assert segmented is not None
     frame, patch = noise(0), Rectangle(8, 8, 24, 24)
     tolerant.run(frame)
     for _ in range(10):  # the patch is recomputed, and nothing differs
@@ -194,7 +192,6 @@ def test_frames_without_a_tolerance_do_not_change_what_frames_with_one_have_lear
 
 def test_nothing_is_compared_where_little_time_follows(tolerant: PartialNetwork) -> None:
     segmented = tolerant._segmented
-    assert segmented is not None
     count = len(segmented.loaded)  # depends on measured times
     segmented.costs = Costs.preferring_crops(count)._replace(rests_ms=(math.inf, *[0.0] * count))
     frame, patch = noise(0), Rectangle(8, 8, 24, 24)
@@ -210,7 +207,6 @@ def test_reuse_ends_if_crops_become_slower_but_not_if_everything_does(
 ) -> None:
     network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), least_saved_ms=ALWAYS)
     segmented = network._segmented
-    assert segmented is not None
     count, now_ms = len(segmented.loaded), [0.0]
     rests_ms = tuple(10.0 * (count - number) for number in range(count + 1))
     segmented.costs = Costs((SegmentCost(10.0, 1.0, 10.0),) * count, rests_ms, 10.0)
