@@ -1,25 +1,18 @@
-"""Leases on networks in memory, and requests that wait until their network is loaded."""
+"""Leases on networks in memory, and loads that requests wait for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Self
 
-from nearsight.common.background.futures import pending
-from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, NotFound, Unavailable
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.runtime import Network
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.model_cache.policy import ModelCosts
-
-A = TypeVar("A")
-
-_WAITERS = 2
-"""Threads that execute requests whose network had to be loaded first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,45 +88,6 @@ class PendingLoad:
         """Expected time until the load ends, once it begins."""
         spent_ms = 0.0 if self.began_s is None else (now_s - self.began_s) * 1e3
         return max(0.0, self.costs.load_ms - spent_ms)
-
-
-class WaitingRequests:
-    """Executes requests on threads of its own as soon as their networks are loaded."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._pool = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
-
-    def when_loaded(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
-        """Execute ``job`` with the network as soon as it is loaded, then release the lease."""
-        result: Future[A] = pending()
-        began_s = self._clock.monotonic()
-
-        def run(lease: Lease) -> None:
-            with lease:
-                try:
-                    result.set_result(job(lease))
-                except Exception as error:  # noqa: BLE001  the caller waits for the future
-                    result.set_exception(error)
-
-        def loaded(done: Future[Lease]) -> None:
-            error = done.exception()
-            if error is not None:
-                result.set_exception(error)
-                return
-            done.result().waited_ms = 1e3 * (self._clock.monotonic() - began_s)
-            try:
-                self._pool.submit(run, done.result())
-            except RuntimeError:
-                done.result().release()
-                result.set_exception(stopping())
-
-        absent.lease.add_done_callback(loaded)
-        return result
-
-    def close(self) -> None:
-        """Wait for running jobs, and cancel the others."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def release(done: Future[Lease]) -> None:

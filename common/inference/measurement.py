@@ -26,6 +26,7 @@ from nearsight.common.inference.external_data import check_is_one_file
 from nearsight.common.inference.process_memory import end_with_parent, own_memory_bytes, return_freed_memory
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.saved_graphs import prepare, temporary_folder
+from nearsight.common.model_cache.policy import ModelCosts
 
 LONGEST_S = 120.0
 """Default time limit of a measurement."""
@@ -77,6 +78,11 @@ class Measurement:
         load_ms = median(cycle.load_ms for cycle in cycles)
         measured = cls(max(1, int(median(memory))), load_ms + extra_ms, first_ms, execution_ms, runtime)
         return replace(measured, load_ms=load_ms + first_ms) if measured.warms_up else measured
+
+    @property
+    def costs(self) -> ModelCosts:
+        """Costs for the model cache."""
+        return ModelCosts(self.memory_bytes, self.load_ms, self.execution_ms)
 
     @property
     def warms_up(self) -> bool:

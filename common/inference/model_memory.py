@@ -18,11 +18,11 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from nearsight.common.background.futures import pending
+from nearsight.common.background.futures import flat, pending, then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import MissingDependency, NearsightError, Overloaded, Unavailable
@@ -31,7 +31,6 @@ from nearsight.common.inference.leases import (
     Lease,
     PendingLoad,
     Resident,
-    WaitingRequests,
     fail,
     release,
     stopping,
@@ -48,12 +47,14 @@ from nearsight.common.inference.tensors import TensorSpec
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
 from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Reason, Refuse, Run, Wait
-from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
+from nearsight.common.model_cache.policy import Knowledge, Victim
 from nearsight.common.model_cache.registry import make_policy
 
 A = TypeVar("A")
 
 _FIT_EVERY_S = 1.0
+_WAITERS = 2
+"""Threads that execute requests whose network had to be loaded first."""
 
 
 class ModelMemory:
@@ -97,7 +98,7 @@ class ModelMemory:
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
         self._measurements = MeasurementQueue(repository, settings, clock)
-        self._waiting = WaitingRequests(clock)
+        self._waiting = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
 
     def request(self, name: str) -> Lease | Absent:
         """Request a network. If it is not in memory, it is queued for loading.
@@ -115,7 +116,23 @@ class ModelMemory:
 
     def when_loaded(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
         """Execute ``job`` when the network is loaded, on a thread for such jobs; then release the lease."""
-        return self._waiting.when_loaded(absent, job)
+        began_s = self._clock.monotonic()
+
+        def run(lease: Lease) -> A:
+            with lease:
+                if self._closed:
+                    raise stopping()
+                return job(lease)
+
+        def start(lease: Lease) -> Future[A]:
+            lease.waited_ms = 1e3 * (self._clock.monotonic() - began_s)
+            try:
+                return self._waiting.submit(run, lease)
+            except RuntimeError as error:
+                lease.release()
+                raise stopping() from error
+
+        return flat(then(absent.lease, start))
 
     def load_in_background(self, absent: Absent) -> None:
         """Load the network for later requests only. The lease is released at once."""
@@ -235,7 +252,7 @@ class ModelMemory:
         for one in waiting:
             fail(one, stopping())
         self._measurements.stop(stopping(), grace_s)
-        self._waiting.close()
+        self._waiting.shutdown()
         self._loader.stop(grace_s)
         with self._lock:
             self._resident.clear()
@@ -252,10 +269,11 @@ class ModelMemory:
         resident = self._resident.get(name)
         if resident is not None and not manifest.same_network(resident.manifest):
             self._drop(name)
-        costs = _costs(manifest, runtime)
-        if costs is None:
+        measured = manifest.measured
+        if measured is None or measured.runtime != runtime.version:
             self._measurements.submit(manifest, lambda outcome: self._measured(outcome, lease))
             return Absent(math.inf, lease)
+        costs = measured.costs
         decide = self._cache.request if counts else self._cache.load
         decision = decide(name, costs, now_s)
         if isinstance(decision, Refuse) and not self._is_temporary(decision):
@@ -404,9 +422,7 @@ class ModelMemory:
             self._load_next()
             return
         now_s = self._clock.monotonic()
-        costs = ModelCosts(
-            pending_load.costs.size_bytes, (now_s - began_s) * 1e3, pending_load.costs.execution_ms
-        )
+        costs = replace(pending_load.costs, load_ms=(now_s - began_s) * 1e3)
         with self._lock:
             if name not in self._pending_loads:  # `close` was called meanwhile
                 return
@@ -425,14 +441,6 @@ class ModelMemory:
         for one, lease in zip(waiting, leases, strict=True):
             one.set_result(lease)
         self._load_next()
-
-
-def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
-    """Costs of a network; None if it was not measured with this version of the runtime."""
-    measured = manifest.measured
-    if measured is None or measured.runtime != runtime.version:
-        return None
-    return ModelCosts(measured.memory_bytes, measured.load_ms, measured.execution_ms)
 
 
 def _close(residents: Iterable[Resident]) -> None:

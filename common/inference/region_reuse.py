@@ -103,6 +103,7 @@ class PartialNetwork:
             )
         self.input, self.outputs = self._plain.inputs[0], self._plain.outputs
         self._shape, self._dtype = self._shape_of(size), np.dtype(self.input.dtype)
+        self._segmented: SegmentedNetwork
         self._open()
 
     def run(

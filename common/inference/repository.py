@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -37,7 +37,6 @@ from nearsight.common.inference.manifest import Manifest, check_name
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.logging import get_logger
 
-_BLOCK_BYTES = 1 << 20
 _QUARANTINE = "quarantine"
 
 _FileState = tuple[int, int, int]
@@ -368,14 +367,10 @@ class ModelRepository:
             temporary.unlink(missing_ok=True)
 
 
-def checksum_of(path: Path, progress: Callable[[int], None] = lambda _: None) -> str:
-    """SHA-256 of a file. ``progress`` receives the number of bytes read since its last call."""
-    summed = hashlib.sha256()
+def checksum_of(path: Path) -> str:
+    """SHA-256 of a file."""
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            summed.update(block)
-            progress(len(block))
-    return summed.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def manifest_of_file(source: Path, name: str) -> Manifest:

@@ -10,6 +10,7 @@ A saved graph is valid for one processor and one version of onnxruntime: `Runtim
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,7 +22,6 @@ from nearsight.common.errors import CorruptStore, NearsightError
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 
 _MADE = "made.json"
-_BLOCK_BYTES = 1 << 20
 
 
 def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
@@ -112,8 +112,5 @@ class SavedGraphs:
 
 def digest_of(path: Path) -> str:
     """XxHash digest (XXH3, 64 bits, hexadecimal) of a file's content."""
-    digest = xxhash.xxh3_64()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_64).hexdigest()

@@ -274,12 +274,11 @@ class EdgeNetworks:
         """
         lost, resident, uses = self._cloud_lost(), self.memory.state.resident, []
         for name, manifest in self.repository.manifests().items():
-            costs = resident.get(name, manifest.measured)
+            costs = resident.get(name) or (manifest.measured.costs if manifest.measured else None)
             if name in self._offered and costs is not None:
                 forward_ms = inf if lost else self._expected_forward_ms(name)
-                size_bytes = costs.size_bytes if isinstance(costs, ModelCosts) else costs.memory_bytes
                 saved_ms = max(0.0, min(costs.load_ms, forward_ms - costs.execution_ms))
-                use = NetworkUse(name, size_bytes, saved_ms, pinned=name in self._pinned)
+                use = NetworkUse(name, costs.size_bytes, saved_ms, pinned=name in self._pinned)
                 uses.append((use, self._requests[name]))
         return uses
 

@@ -140,9 +140,7 @@ def plan(
 def costs_of_repository(folder: Path) -> dict[str, ModelCosts]:
     """Costs of the networks in a folder of `nearsight models`, without those that were not measured."""
     return {
-        name: ModelCosts(
-            manifest.measured.memory_bytes, manifest.measured.load_ms, manifest.measured.execution_ms
-        )
+        name: manifest.measured.costs
         for name, manifest in ModelRepository(folder).manifests().items()
         if manifest.measured is not None
     }
