@@ -11,7 +11,6 @@ museum.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,7 @@ from nearsight.experiments.museum.generation import (
     render_photos,
 )
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
-from nearsight.experiments.profiling import measuring
+from nearsight.experiments.profiling.measuring import ProfilingPlan, analyse
 from nearsight.experiments.rig.tiers import fill_catalogue
 from nearsight.experiments.rig.walks import Trace, write_traces
 from nearsight.experiments.traces.movement import generate_visits
@@ -181,7 +180,7 @@ def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None
     dataset = _part_of(load_dataset(museum), _PROFILED_OBJECTS)
     largest = len(dataset.references)
     sizes = tuple(sorted({1, max(1, largest // 2), largest}))
-    plan = measuring.ProfilingPlan(sizes, _SUBSETS, relevant=10, noise=10, seed=seed)
+    plan = ProfilingPlan(sizes, _SUBSETS, relevant=10, noise=10, seed=seed)
     total = len(dataset.references) + len(dataset.queries) + plan.steps
     done = 0
 
@@ -190,10 +189,9 @@ def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None
         done += steps
         progress(done, total)
 
-    data = measuring.prepare(dataset, settings, advance)
-    rows = measuring.measure(data, plan, settings, advance)
+    (profile,), _ = analyse(dataset, settings, [settings], plan, lambda _stage, _steps: advance)
     path = museum / "profile.json"
-    measuring.fit_profile(rows, data, settings, time.time()).save(path)
+    profile.save(path)
     return path
 
 

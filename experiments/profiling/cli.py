@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +18,6 @@ from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.common.object_cache.profile import CacheProfile
-    from nearsight.device.prefetching.device_profile import DeviceProfile
-    from nearsight.experiments.datasets.dataset import Dataset
     from nearsight.experiments.profiling.measuring import ProfilingPlan
 
 app = typer.Typer()
@@ -60,12 +57,14 @@ def profile(
     --device to `nearsight device --profile FILE`.
     """
     require_experiments("profile", ("matplotlib", "sklearn"))
-    from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.common.recognition.object_recognizer import pin_threads
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.device.prefetching.device_profile import DeviceProfile
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.framework.drawing import check_picture
-    from nearsight.experiments.profiling.measuring import ProfilingPlan
+    from nearsight.experiments.profiling.device import device_pipelines, device_sizes
+    from nearsight.experiments.profiling.measuring import ProfilingPlan, Progress, analyse, default_sizes
     from nearsight.experiments.profiling.picture import draw_profiles
 
     picture = figure or out.with_suffix(".png")
@@ -79,15 +78,23 @@ def profile(
     plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
     if quick:
         plan = plan.shortened()
-    counts = _parse_numbers(features, "--features")
-    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
-    result: DeviceProfile | CacheProfile
     if device:
-        result, skipped = _profile_device(dataset, plan, backend, counts)
+        settings = RecognitionSettings(backend=backend)
+        pipelines = device_pipelines(settings, _parse_numbers(features, "--features"))
     else:
-        result, skipped = _profile_edge(dataset, plan, backend, query_features)
+        settings = RecognitionSettings(backend=backend, query_features=query_features)
+        pipelines = [settings]
+    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
+    with ExitStack() as bars:
+
+        def progress(stage: str, steps: int) -> Progress:
+            bars.close()
+            return bars.enter_context(progress_bar(stage, steps))
+
+        sizes_of = device_sizes if device else default_sizes
+        profiles, skipped = analyse(dataset, settings, pipelines, plan, progress, sizes=sizes_of)
+    result = DeviceProfile(profiles=profiles) if device else profiles[0]
     result.save(out)
-    profiles = (result,) if isinstance(result, CacheProfile) else result.profiles
     draw_profiles(profiles, picture, with_extraction=device)
     print_line(f"picture: {picture}", err=True)
     for line in skipped:
@@ -100,42 +107,6 @@ def profile(
     else:
         _print_measurements(profiles[0], plan)
     print_line(f"written to {out}; use it with: nearsight {'device' if device else 'edge'} --profile {out}")
-
-
-def _profile_edge(
-    dataset: Dataset, plan: ProfilingPlan, backend: str, query_features: int
-) -> tuple[CacheProfile, tuple[str, ...]]:
-    """Profile of an edge (3.3.1), and the skipped images; default sizes depend on the data set."""
-    from nearsight.common.recognition.settings import RecognitionSettings
-    from nearsight.experiments.profiling.measuring import default_sizes, fit_profile, measure, prepare
-
-    settings = RecognitionSettings(backend=backend, query_features=query_features)
-    with progress_bar("reading images", len(dataset.references) + len(dataset.queries)) as advance:
-        data = prepare(dataset, settings, advance)
-    plan = replace(plan, sizes=plan.sizes or default_sizes(len(data.models)))
-    with progress_bar("measuring subsets", plan.steps) as advance:
-        rows = measure(data, plan, settings, advance)
-    return fit_profile(rows, data, settings, time.time()), data.skipped
-
-
-def _profile_device(
-    dataset: Dataset, plan: ProfilingPlan, backend: str, counts: Sequence[int]
-) -> tuple[DeviceProfile, tuple[str, ...]]:
-    """Profile of a device with each number of features (4.5.2), and the skipped images."""
-    from contextlib import ExitStack
-
-    from nearsight.common.recognition.settings import RecognitionSettings
-    from nearsight.experiments.profiling.device import analyse_device
-    from nearsight.experiments.profiling.measuring import Progress
-
-    with ExitStack() as bars:
-
-        def progress(stage: str, steps: int) -> Progress:
-            bars.close()
-            return bars.enter_context(progress_bar(stage, steps))
-
-        settings = RecognitionSettings(backend=backend)
-        return analyse_device(dataset, settings, counts, plan, time.time(), progress)
 
 
 def _print_measurements(profile: CacheProfile, plan: ProfilingPlan) -> None:

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.datasets.dataset import Dataset
-from nearsight.experiments.profiling.device import analyse_device
+from nearsight.experiments.profiling.device import device_pipelines
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
     ProfilingPlan,
+    analyse,
     fit_profile,
     measure,
+    no_progress,
     prepare,
 )
 from nearsight.experiments.rig.peer_group import free_udp_port
@@ -69,7 +72,8 @@ class EdgeProfiles:
             if self._prepared is None:
                 self._prepared = prepare(museum.dataset, RecognitionSettings(), no_progress)
             recognition = RecognitionSettings.model_validate(pipeline)
-            _analysed(self._prepared, recognition, amount, museum.seed).save(path)
+            rows = measure(self._prepared, amount.plan(museum.seed), recognition, no_progress)
+            fit_profile(rows, self._prepared, recognition, time.time()).save(path)
             self._paths.add(path)
         return {
             **{f"recognition.{key}": value for key, value in pipeline.items()},
@@ -80,14 +84,8 @@ class EdgeProfiles:
 def measure_edge(dataset: Dataset, amount: ProfileAmount, seed: int) -> CacheProfile:
     """Make the offline analysis of an edge on this machine (dissertation, 3.3.1), with default settings."""
     settings = RecognitionSettings()
-    return _analysed(prepare(dataset, settings, no_progress), settings, amount, seed)
-
-
-def _analysed(
-    prepared: PreparedData, settings: RecognitionSettings, amount: ProfileAmount, seed: int
-) -> CacheProfile:
-    rows = measure(prepared, amount.plan(seed), settings, no_progress)
-    return fit_profile(rows, prepared, settings, time.time())
+    (profile,), _ = analyse(dataset, settings, [settings], amount.plan(seed))
+    return profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +109,13 @@ def measure_profiles(
     Devices and edge run on the same machine here, so the edge uses the curve of 800 features.
     """
     settings = RecognitionSettings()
-    adaptive, _ = analyse_device(
-        dataset, settings, feature_counts, amount.plan(seed), time.time(), lambda _stage, _steps: no_progress
-    )
-    profiles = {one.query_features: one for one in adaptive.profiles}
+    pipelines = device_pipelines(settings, feature_counts)
+    adaptive, _ = analyse(dataset, settings, pipelines, amount.plan(seed))
+    profiles = {one.query_features: one for one in adaptive}
     folder.mkdir(parents=True, exist_ok=True)
     found = Profiles.in_folder(folder)
     profiles[settings.query_features].save(found.edge)
-    adaptive.save(found.adaptive)
+    DeviceProfile(profiles=adaptive).save(found.adaptive)
     return found
 
 
@@ -138,7 +135,3 @@ def sharing_settings() -> dict[str, object]:
         "recognizer.peers.period_s": 1.0,
         "recognizer.peers.departure_s": 5.0,
     }
-
-
-def no_progress(_steps: int) -> None:
-    """Ignore progress within a cell."""

@@ -35,6 +35,7 @@ from nearsight.experiments.profiling.measuring import (
     PreparedData,
     extraction_time,
     measure,
+    no_progress,
     prepare,
 )
 from nearsight.experiments.studies.cachier.offline_analysis import (
@@ -49,7 +50,6 @@ from nearsight.experiments.studies.cachier.offline_analysis import (
     subsets_of,
 )
 from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
-from nearsight.experiments.studies.profiles import no_progress
 
 _LOOKS = dict(zip(FEATURE_COUNTS, zip(drawing.SEQUENCE, ("s", "D", "^", "o"), strict=True), strict=True))
 """Colour and marker of each number of features, the same in both pictures."""

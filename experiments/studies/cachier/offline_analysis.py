@@ -24,11 +24,11 @@ from nearsight.experiments.profiling.measuring import (
     SubsetRow,
     fit_polynomial,
     measure,
+    no_progress,
     prepare,
     summarize,
 )
 from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
-from nearsight.experiments.studies.profiles import no_progress
 
 LSH, BRUTE_FORCE, OURS, EXACT = "flann-lsh", "brute-force", "auto", "exact"
 BACKENDS = (LSH, BRUTE_FORCE, EXACT, OURS)
