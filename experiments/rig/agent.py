@@ -158,7 +158,7 @@ def become_daemon(command: list[str], parent_pid: int, path: str, groups: list[s
             if os.getppid() != parent_pid:
                 sys.exit("the parent process has ended")
         if path:
-            write_json(path, {"pid": os.getpid(), "started": started(os.getpid()), "groups": groups})
+            write_json(path, {"pid": os.getpid(), "started": started(os.getpid())})
         for group in groups:
             write(group, "cgroup.procs", os.getpid())
         if failures:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,12 +100,10 @@ def replay(  # noqa: PLR0917  typer calls it by name
     from nearsight.device.settings import DeviceSettings
     from nearsight.experiments.rig.replay import (
         ReplayOptions,
-        announce_and_wait,
-        keep_rows,
         make_plan,
-        replay_with_events,
-        require_an_answer,
+        require_outcomes,
         run_device,
+        write_event,
     )
     from nearsight.experiments.rig.rows import write_rows
     from nearsight.experiments.rig.signals import termination_as_interrupt
@@ -119,37 +117,40 @@ def replay(  # noqa: PLR0917  typer calls it by name
     settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
     options = ReplayOptions(
-        trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account
+        *(trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account),
+        *(announce, wait_for_input),
     )
     plan = make_plan(options)
-    if out is not None and out.exists() and out.samefile(trace):
-        raise InvalidArgument(f"--out {out} is the trace", advice="name another file for the rows")
-    wait = partial(announce_and_wait, announce, wait_for_input)
-    if events:
-        replay_with_events(options, settings, plan, out, wait)
-        return
-    if out is not None:  # an unwritable path fails before the replay, not after it
-        check_writable(out)
+    if out is not None:
+        if out.exists() and out.samefile(trace):
+            raise InvalidArgument(f"--out {out} is the trace", advice="name another file for the rows")
+        check_writable(out)  # an unwritable path fails before the replay, not after it
     done: list[RequestRow] = []
+
+    def on_row(row: RequestRow) -> None:
+        done.append(row)
+        if events:
+            write_event({"answered_by": row.answered_by, "latency_ms": row.latency_ms})
+        else:
+            advance(1)
+
+    bar = nullcontext() if events else progress_bar(f"replaying {visitor or trace.name}", len(plan))
     try:
-        with (
-            termination_as_interrupt(),
-            progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance,
-        ):
-
-            def keep(row: RequestRow) -> None:
-                done.append(row)
-                advance(1)
-
-            rows = run_device(options, settings, plan, keep, wait)
+        with termination_as_interrupt(), bar as advance:
+            rows, cpu_s = run_device(options, settings, plan, on_row)
     except KeyboardInterrupt:
         if out is not None and done:
             write_rows(out, sorted(done, key=lambda row: row.number))
             print_line(f"stopped: {out} has {len(done)} of {len(plan)} rows", err=True)
         raise
-    _print_replay(rows, timeout_s, as_json)
-    keep_rows(rows, out)
-    require_an_answer(rows)
+    if events:
+        write_event({"cpu_s": cpu_s})
+    else:
+        _print_replay(rows, timeout_s, as_json)
+    if out is not None:
+        write_rows(out, rows)
+    if not events:  # the parent process checks the rows of all devices
+        require_outcomes(rows)
 
 
 def _print_replay(rows: tuple[RequestRow, ...], timeout_s: float, as_json: bool) -> None:

@@ -13,9 +13,9 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import psutil
@@ -26,6 +26,7 @@ from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.museum.art.exhibit import render_reference
+from nearsight.experiments.rig.agent import read_text
 
 T = TypeVar("T")
 
@@ -39,7 +40,9 @@ _YIELDS = 10
 """Difference in nice value from which a process yields to ours: it then gets about a tenth of our share."""
 _NAMED, _WORTH_NAMING = 3, 0.01
 _LEAST_S = 1.0
-_AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
+_AUTOGROUPS = "/proc/sys/kernel/sched_autogroup_enabled"
+_Processes = dict[tuple[int, float], tuple[str, bool, float]]
+"""Id and creation time of processes → name, whether it yields to ours, and CPU time [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,27 @@ class Conditions:
         return ""
 
 
+def pace_ms(times: int = _TIMES) -> float:
+    """Median duration of the reference computation on all cores at once [ms]."""
+    image = load_image(render_reference(1, 0))
+    extractor = OrbExtractor(RecognitionSettings().fast_threshold)
+    found: list[float] = []
+
+    def work() -> None:
+        for number in range(times + 2):
+            started_s = time.perf_counter()
+            extractor.extract(image, _FEATURES)
+            if number > 1:  # the first two runs are warm-up
+                found.append((time.perf_counter() - started_s) * 1e3)
+
+    threads = [threading.Thread(target=work) for _ in range(os.cpu_count() or 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statistics.median(found)
+
+
 class Watch:
     """Repeats disturbed measurements, up to a limit.
 
@@ -81,9 +105,9 @@ class Watch:
         Measures the pace [ms].
     """
 
-    def __init__(self, tries: int = 3, pace: Callable[[], float] | None = None) -> None:
+    def __init__(self, tries: int = 3, pace: Callable[[], float] = pace_ms) -> None:
         self._tries = tries
-        self._pace = pace or pace_ms
+        self._pace = pace
         self.best_ms = self._pace()
         """Best pace so far [ms]."""
         self._log = get_logger("experiments.conditions")
@@ -130,30 +154,7 @@ def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Co
     return result, Conditions(before_ms, pace(), share, names)
 
 
-def pace_ms(times: int = _TIMES) -> float:
-    """Median duration of the reference computation on all cores at once [ms]."""
-    image = load_image(render_reference(1, 0))
-    extractor = OrbExtractor(RecognitionSettings().fast_threshold)
-    found: list[float] = []
-
-    def work() -> None:
-        for number in range(times + 2):
-            started_s = time.perf_counter()
-            extractor.extract(image, _FEATURES)
-            if number > 1:  # the first two runs are warm-up
-                found.append((time.perf_counter() - started_s) * 1e3)
-
-    threads = [threading.Thread(target=work) for _ in range(os.cpu_count() or 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return statistics.median(found)
-
-
-def _other_load(
-    lasted_s: float, before: Mapping[tuple[int, float], _Process], busy_before_s: float
-) -> tuple[float, tuple[str, ...]]:
+def _other_load(lasted_s: float, before: _Processes, busy_before_s: float) -> tuple[float, tuple[str, ...]]:
     """Share of all cores' time, and the names of the running processes that took most.
 
     This process, its children and processes that yield to it are not counted. A share over less than a second
@@ -162,43 +163,31 @@ def _other_load(
     if lasted_s < _LEAST_S:
         return 0.0, ()
     passed_s = lasted_s * (os.cpu_count() or 1)
-    used = [
-        replace(one, spent_s=one.spent_s - (before[who].spent_s if who in before else 0.0))
-        for who, one in _processes().items()
-    ]
-    yielding_s = sum(one.spent_s for one in used if one.yields)
+    used = []
+    for who, (name, yields, spent_s) in _processes().items():
+        _, _, spent_before_s = before.get(who, ("", False, 0.0))
+        used.append((name, yields, spent_s - spent_before_s))
+    yielding_s = sum(spent_s for _, yields, spent_s in used if yields)
     total_s = _busy_s() - busy_before_s - yielding_s
-    most = sorted((one for one in used if not one.yields), key=lambda one: -one.spent_s)[:_NAMED]
-    names = tuple(one.name for one in most if one.spent_s > _WORTH_NAMING * passed_s)
+    most = sorted((-spent_s, name) for name, yields, spent_s in used if not yields)[:_NAMED]
+    names = tuple(name for minus_s, name in most if -minus_s > _WORTH_NAMING * passed_s)
     return min(1.0, max(0.0, total_s / passed_s)), names
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """CPU time of another process."""
-
-    name: str
-    spent_s: float
-    yields: bool
-
-
-def _processes() -> dict[tuple[int, float], _Process]:
-    """All other processes, by id and creation time."""
+def _processes() -> _Processes:
+    """All other processes."""
     me = psutil.Process()
-    own, most_nice = me.pid, me.nice() + _YIELDS
-    nobody_yields = _has_autogroups()
+    most_nice = me.nice() + _YIELDS
+    nobody_yields = read_text(_AUTOGROUPS).strip() == "1"
     found = {}
     for process in psutil.process_iter():
-        try:
-            if process.pid == own:
+        with suppress(psutil.Error):  # the process has ended
+            if process.pid == me.pid:
                 continue
             yields = process.nice() >= most_nice or _is_idle_class(process.pid)
-            times = process.cpu_times()
-            found[process.pid, process.create_time()] = _Process(
-                f"{process.name()} {process.pid}", times.user + times.system, yields and not nobody_yields
-            )
-        except psutil.Error:
-            continue  # the process has ended
+            times, name = process.cpu_times(), f"{process.name()} {process.pid}"
+            spent = name, yields and not nobody_yields, times.user + times.system
+            found[process.pid, process.create_time()] = spent
     return found
 
 
@@ -221,10 +210,3 @@ def _is_idle_class(pid: int) -> bool:
         return os.sched_getscheduler(pid) == os.SCHED_IDLE
     except (AttributeError, OSError):
         return False  # not Linux, or the process has ended
-
-
-def _has_autogroups() -> bool:
-    try:
-        return _AUTOGROUPS.read_text().strip() == "1"
-    except OSError:
-        return False

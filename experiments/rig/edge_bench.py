@@ -15,12 +15,10 @@ from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 
-from nearsight.common.rpc.envelope import Hop
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.rig.replay import NO_HOP
 from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed, endpoint_of
 from nearsight.experiments.rig.warming import WarmUp
 
@@ -45,14 +43,12 @@ class BenchAnswer:
 
     size: str
     """The edge, named by its cache size, or "adaptive"."""
+    request: BenchRequest
+    """The photo."""
     latency_ms: float
     """Latency at the device [ms]."""
     recognition: Recognition
     """The answer, with the times of the tiers."""
-
-    def hop(self, tier: str) -> Hop:
-        """Times of a tier; all zero if the tier was not involved."""
-        return next((hop for hop in self.recognition.hops if hop.tier == tier), NO_HOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class CacheBench:
             self._send(ADAPTIVE, request)
         WarmUp(endpoint_of(self.running.edges[ADAPTIVE])).wait_settled(timeout_s=15.0)
 
-    def send_all(self, requests: Sequence[BenchRequest], turn: int) -> list[tuple[BenchRequest, BenchAnswer]]:
+    def send_all(self, requests: Sequence[BenchRequest], turn: int) -> list[BenchAnswer]:
         """Send photos to every edge, all of them to one edge before the next.
 
         ``turn`` rotates the order of the edges. Consecutive requests to one edge find its index in the CPU
@@ -84,20 +80,17 @@ class CacheBench:
         sizes = tuple(self.devices)
         turn %= len(sizes)
         order = (*sizes[turn:], *sizes[:turn])
-        return [(request, self._send(size, request)) for size in order for request in requests]
+        return [self._send(size, request) for size in order for request in requests]
 
     def cached(self) -> dict[str, int]:
         """Number of objects in each cache now."""
-        return {
-            size: WarmUp(endpoint_of(edge)).wait_settled(quiet_s=0.0, timeout_s=0.0)
-            for size, edge in self.running.edges.items()
-        }
+        return {size: WarmUp(endpoint_of(edge)).state().cached for size, edge in self.running.edges.items()}
 
     def _send(self, size: str, request: BenchRequest) -> BenchAnswer:
         photo = request.path.read_bytes()
         started_s = perf_counter()
         recognition = self.devices[size].recognize_blocking(photo)
-        return BenchAnswer(size, (perf_counter() - started_s) * 1e3, recognition)
+        return BenchAnswer(size, request, (perf_counter() - started_s) * 1e3, recognition)
 
 
 @contextmanager

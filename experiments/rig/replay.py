@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,6 @@ from nearsight.experiments.rig.rows import (
     UNKNOWN,
     RequestRow,
     accounting_errors,
-    write_rows,
 )
 from nearsight.experiments.traces.plan import (
     PlannedPhoto,
@@ -49,16 +48,6 @@ from nearsight.experiments.traces.plan import (
 Outcome = Recognition | NearsightError
 GRACE_S = 2.0
 """Time after its deadline at which a request without outcome counts as lost [s]."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    photo: PlannedPhoto
-    sent_s: float
-    late_ms: float
-    outcome: Outcome | None = None
-    outcomes: int = 0
-    latency_ms: float = math.nan
 
 
 class Ledger:
@@ -78,28 +67,32 @@ class Ledger:
         self._configuration = configuration
         self._visitor = visitor
         self._on_row = on_row
-        self._entries: list[_Entry] = []
+        self._rows: list[RequestRow] = []
+        self._sent_s: list[float] = []
         self._open = 0
         self._changed = threading.Condition()
 
     def sent(self, photo: PlannedPhoto, now_s: float, late_ms: float) -> int:
         """Record a request that is sent now; returns its number."""
         with self._changed:
-            self._entries.append(_Entry(photo, now_s, late_ms))
+            number = len(self._rows)
+            asked = (self._configuration, self._visitor, number, photo.at_s, late_ms, photo.object_id)
+            self._rows.append(RequestRow(*asked, "", LOST, 0, "", math.nan))
+            self._sent_s.append(now_s)
             self._open += 1
-            return len(self._entries) - 1
+            return number
 
     def completed(self, number: int, outcome: Outcome, now_s: float) -> None:
         """Record an outcome. A second outcome for the same request is counted; the row shows the count."""
         with self._changed:
-            entry = self._entries[number]
-            entry.outcomes += 1
-            if entry.outcomes == 1:
-                entry.outcome = outcome
-                entry.latency_ms = (now_s - entry.sent_s) * 1000
+            row = self._rows[number]
+            if row.outcomes:
+                row = replace(row, outcomes=row.outcomes + 1)
+            else:
+                row = _completed(row, outcome, (now_s - self._sent_s[number]) * 1000)
                 self._open -= 1
                 self._changed.notify_all()
-            row = self._row(number)
+            self._rows[number] = row
         self._on_row(row)
 
     def wait_closed(self, timeout_s: float) -> bool:
@@ -110,46 +103,34 @@ class Ledger:
     def rows(self) -> tuple[RequestRow, ...]:
         """One row per request, in the order of sending."""
         with self._changed:
-            return tuple(self._row(number) for number in range(len(self._entries)))
-
-    def _row(self, number: int) -> RequestRow:
-        entry = self._entries[number]
-        found = entry.outcome if isinstance(entry.outcome, Recognition) else _NO_ANSWER
-        hops = {hop.tier: hop for hop in found.hops}
-        edge, cloud = hops.get("edge", NO_HOP), hops.get("cloud", NO_HOP)
-        return RequestRow(
-            configuration=self._configuration,
-            visitor=self._visitor,
-            number=number,
-            time_s=entry.photo.at_s,
-            late_ms=entry.late_ms,
-            expected=entry.photo.object_id,
-            answered=found.object_id or "",
-            outcome=_name(entry.outcome),
-            outcomes=entry.outcomes,
-            answered_by=found.answered_by,
-            latency_ms=entry.latency_ms,
-            sent_bytes=found.sent_bytes,
-            received_bytes=found.received_bytes,
-            edge_queue_ms=edge.queue_ms,
-            edge_compute_ms=edge.compute_ms,
-            edge_next_tier_ms=edge.next_tier_ms,
-            cloud_queue_ms=cloud.queue_ms,
-            cloud_compute_ms=cloud.compute_ms,
-            grain=found.grain,
-        )
+            return tuple(self._rows)
 
 
-NO_HOP = Hop(tier="", queue_ms=0.0, compute_ms=0.0, next_tier_ms=0.0, received_bytes=0, sent_bytes=0)
-_NO_ANSWER = Recognition(None, "", 0.0, grain="")
+def _completed(row: RequestRow, outcome: Outcome, latency_ms: float) -> RequestRow:
+    """The row of a request after its outcome."""
+    row = replace(row, outcomes=1, latency_ms=latency_ms)
+    if isinstance(outcome, NearsightError):
+        return replace(row, outcome=type(outcome).__name__)
+    edge, cloud = hop_of(outcome, "edge"), hop_of(outcome, "cloud")
+    return replace(
+        row,
+        answered=outcome.object_id or "",
+        outcome=RECOGNIZED if outcome.known else UNKNOWN,
+        answered_by=outcome.answered_by,
+        sent_bytes=outcome.sent_bytes,
+        received_bytes=outcome.received_bytes,
+        edge_queue_ms=edge.queue_ms,
+        edge_compute_ms=edge.compute_ms,
+        edge_next_tier_ms=edge.next_tier_ms,
+        cloud_queue_ms=cloud.queue_ms,
+        cloud_compute_ms=cloud.compute_ms,
+        grain=outcome.grain,
+    )
 
 
-def _name(outcome: Outcome | None) -> str:
-    if outcome is None:
-        return LOST
-    if isinstance(outcome, Recognition):
-        return RECOGNIZED if outcome.known else UNKNOWN
-    return type(outcome).__name__
+def hop_of(recognition: Recognition, tier: str) -> Hop:
+    """Times of a tier for a photo; all zero if the tier was not involved."""
+    return next((hop for hop in reversed(recognition.hops) if hop.tier == tier), Hop(tier))
 
 
 def replay(
@@ -186,19 +167,21 @@ def replay(
     """
     sleep = sleep or threading.Event().wait
     start_s = clock.monotonic()
+
+    def send(photo: PlannedPhoto, late_s: float) -> None:
+        number = ledger.sent(photo, clock.monotonic(), late_s * 1000)
+
+        def ended(outcome: Outcome) -> None:
+            ledger.completed(number, outcome, clock.monotonic())
+
+        recognizer.recognize(photos[photo.path], ended, timeout_s=timeout_s)
+
     for photo in plan:
-        due_s = start_s + photo.at_s
-        while (wait_s := due_s - clock.monotonic()) > 0:
+        while (wait_s := start_s + photo.at_s - clock.monotonic()) > 0:
             sleep(wait_s)
-        now_s = clock.monotonic()
-        number = ledger.sent(photo, now_s, (now_s - due_s) * 1000)
-        recognizer.recognize(photos[photo.path], _entry_of(ledger, number, clock), timeout_s=timeout_s)
+        send(photo, -wait_s)
     ledger.wait_closed(timeout_s + GRACE_S)
     return ledger.rows()
-
-
-def _entry_of(ledger: Ledger, number: int, clock: Clock) -> Callable[[Outcome], None]:
-    return lambda outcome: ledger.completed(number, outcome, clock.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +208,10 @@ class ReplayOptions:
     """Delay before the first photo [s]."""
     account: Path | None = None
     """JSON file for the counts of fetched models; None: not written."""
+    announce: Path | None = None
+    """File for the announcement that the device is ready; None: not written."""
+    wait_for_input: bool = False
+    """Whether to wait for a line on standard input before the start."""
 
 
 def make_plan(options: ReplayOptions) -> tuple[PlannedPhoto, ...]:
@@ -260,20 +247,28 @@ def run_device(
     settings: DeviceSettings,
     plan: tuple[PlannedPhoto, ...],
     on_row: Callable[[RequestRow], None],
-    wait_for_start: Callable[[], None],
-) -> tuple[RequestRow, ...]:
-    """Replay a plan through the SDK.
+) -> tuple[tuple[RequestRow, ...], float]:
+    """Replay a plan through the SDK, when all photos are in memory and the SDK is set up.
 
-    ``wait_for_start`` is called when all photos are in memory and the SDK is set up.
+    Returns
+    -------
+    rows : tuple of RequestRow
+        One per photo.
+    cpu_s : float
+        CPU time of this process during the replay [s].
     """
     photos = load_photos(plan)
     with settings.new_recognizer(device_id=options.visitor) as recognizer:
-        wait_for_start()
+        if options.announce is not None:
+            write_announcement(options.announce, "replay", "", "")
+        if options.wait_for_input and not sys.stdin.readline():
+            raise SystemExit(1)  # the parent process has ended
+        begun_s = time.process_time()
         ledger = Ledger(options.label, recognizer.device_id, on_row)
         rows = replay(plan, photos, recognizer, ledger, timeout_s=options.timeout_s)
         if options.account is not None:
             options.account.write_text(json.dumps(_account(recognizer)) + "\n", encoding="utf-8")
-        return rows
+    return rows, time.process_time() - begun_s
 
 
 def _account(recognizer: Recognizer) -> dict[str, int]:
@@ -285,67 +280,25 @@ def _account(recognizer: Recognizer) -> dict[str, int]:
     }
 
 
-def announce_and_wait(announce: Path | None, wait_for_input: bool) -> None:
-    """Announce that the device is ready, then wait for a line on standard input; each only if requested."""
-    if announce is not None:
-        write_announcement(announce, "replay", "", "")
-    if wait_for_input and not sys.stdin.readline():
-        raise SystemExit(1)  # the parent process has ended
-
-
-def replay_with_events(
-    options: ReplayOptions,
-    settings: DeviceSettings,
-    plan: tuple[PlannedPhoto, ...],
-    out: Path | None,
-    wait_for_start: Callable[[], None],
-) -> None:
-    """Replay a plan as `run_device` does, and keep its rows.
-
-    Writes JSON lines for the parent process: one per completed request, and the CPU time at the end.
-    """
-    begun_s = 0.0
-
-    def begin() -> None:
-        nonlocal begun_s
-        wait_for_start()
-        begun_s = time.process_time()  # the start of the process is not part of the replay
-
-    def on_row(row: RequestRow) -> None:
-        _write({"answered_by": row.answered_by, "latency_ms": row.latency_ms, "outcome": row.outcome})
-
-    keep_rows(run_device(options, settings, plan, on_row, begin), out)
-    _write({"cpu_s": time.process_time() - begun_s})
-
-
-def _write(event: dict[str, object]) -> None:
+def write_event(event: dict[str, object]) -> None:
+    """Write a JSON line for the parent process."""
     sys.stdout.write(json.dumps(event) + "\n")  # in one piece: outcomes come from another thread
     sys.stdout.flush()
 
 
-def keep_rows(rows: tuple[RequestRow, ...], out: Path | None) -> None:
-    """Write the rows, and raise if a request did not get exactly one outcome.
+def require_outcomes(rows: tuple[RequestRow, ...]) -> None:
+    """Check that every request has one outcome, and at least one an answer; else most likely no tier runs.
 
     Raises
     ------
     InternalError
         If a request has no outcome, or more than one.
-    """
-    if out is not None:
-        write_rows(out, rows)
-    errors = accounting_errors(rows)
-    if errors:
-        raise InternalError(f"{len(errors)} requests without exactly one outcome: {'; '.join(errors[:3])}")
-
-
-def require_an_answer(rows: tuple[RequestRow, ...]) -> None:
-    """Raise if no request was answered; most likely no tier is running.
-
-    Raises
-    ------
     Unavailable
         If every request failed.
     """
+    errors = accounting_errors(rows)
+    if errors:
+        raise InternalError(f"{len(errors)} requests without exactly one outcome: {'; '.join(errors[:3])}")
     if rows and not any(row.is_answered for row in rows):
         kinds = ", ".join(f"{count} {name}" for name, count in Counter(row.outcome for row in rows).items())
         raise Unavailable(

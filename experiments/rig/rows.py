@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
-from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from nearsight.experiments.datasets import tables
 
@@ -102,23 +102,14 @@ def read_request_rows(path: str | os.PathLike[str]) -> tuple[RequestRow, ...]:
 
 
 def _parse(row: tables.Row) -> RequestRow:
-    return RequestRow(**{one.name: _READ[str(one.type)](row, one.name) for one in fields(RequestRow)})
-
-
-def _number(row: tables.Row, name: str) -> float:
-    """A number; NaN for a missing latency."""
     try:
-        return float(row.values[name])
-    except ValueError:
+        return _STORED.validate_python(row.values)
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
         raise row.error(f"{name} is {row.values[name]!r}", "a number") from None
 
 
-_READ: Mapping[str, Callable[[tables.Row, str], Any]] = {
-    "str": lambda row, name: row.values[name],
-    "int": tables.Row.integer,
-    "float": _number,
-}
-"""Parser of a column, by the type of its field."""
+_STORED = TypeAdapter(RequestRow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ import json
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nearsight.common.errors import InternalError, NearsightError, PeerError, SetupError, Unavailable
 from nearsight.experiments.rig.processes import Process
@@ -25,6 +26,8 @@ QUIET_S = 15.0
 """Time without any event after which a replay counts as hung, in addition to `SessionSteps.silence_s` [s]."""
 POLL_S = 0.5
 T_co = TypeVar("T_co", covariant=True)
+_Event = Mapping[str, Any] | Exception | None
+"""An event of a device, the error that ended it, or None at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +73,20 @@ class Tally:
     """Live counts of one configuration."""
 
     done: int = 0
-    answered_by: dict[str, int] = field(default_factory=dict)
+    answered_by: Counter[str] = field(default_factory=Counter)
     failed: int = 0
     latencies_ms: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
     """CPU time of the devices during the replay [s]; each device reports its own at its end."""
 
-    def add(self, event: Mapping[str, object]) -> None:
+    def add(self, event: Mapping[str, Any]) -> None:
         """Count the event of one completed request."""
         self.done += 1
-        tier = str(event.get("answered_by") or "")
-        if tier:
-            self.answered_by[tier] = self.answered_by.get(tier, 0) + 1
+        if tier := event["answered_by"]:
+            self.answered_by[tier] += 1
         else:
             self.failed += 1
-        latency_ms = event.get("latency_ms")
-        if isinstance(latency_ms, float):
-            self.latencies_ms.append(latency_ms)
+        self.latencies_ms.append(event["latency_ms"])
 
 
 OnTally = Callable[[Tally], None]
@@ -173,7 +173,7 @@ def run_session(
 
 def _replay(steps: SessionSteps[object], devices: Sequence[Process], on_tally: OnTally) -> None:
     """Start the replay on all devices, and wait until all of them have ended."""
-    events: queue.Queue[Mapping[str, object] | Exception | None] = queue.Queue()
+    events: queue.Queue[_Event] = queue.Queue()
     for device in devices:
         threading.Thread(target=_follow, args=(device, steps.silence_s, events), daemon=True).start()
     running = len(devices)
@@ -196,15 +196,13 @@ def _replay(steps: SessionSteps[object], devices: Sequence[Process], on_tally: O
         elif isinstance(event, Exception):
             raise event
         elif "cpu_s" in event:
-            steps.tally.cpu_s += float(str(event["cpu_s"]))
+            steps.tally.cpu_s += event["cpu_s"]
         else:
             steps.tally.add(event)
             on_tally(steps.tally)
 
 
-def _follow(
-    device: Process, silence_s: float, events: queue.Queue[Mapping[str, object] | Exception | None]
-) -> None:
+def _follow(device: Process, silence_s: float, events: queue.Queue[_Event]) -> None:
     """Start one device and forward its events; then put None, or the error if the device failed."""
     try:
         device.write_line("go")

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +69,6 @@ class Played:
     cloud_died_s: float | None = None
     """Time of the cloud's end, from the start of the replay [s]; None: it was not killed. Devices start later
     than the replay, so photos that they send this time after their own start were sent without a cloud."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """Counts so far: bytes of edges' responses by ``Service.Method``, bytes on the link, CPU seconds."""
-
-    served: Mapping[str, Mapping[str, int]]
-    passed: tuple[int, int]
-    cpu_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +191,10 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         """Shape the link, read the counters, and schedule the end of the cloud."""
         if self._session.opened:
             self._running.link.reshape(self._session.network)
-        served, passed = self._bytes()
+        self._served, self._passed = self._bytes()
         self._on_stage("replay")
         # CPU times are read last here and first in `end`, because counting bytes takes time.
-        self._before = _Spent(served, passed, {**self._running.cpu_s(), _DEVICES: 0.0})
+        self._cpu_s = {**self._running.cpu_s(), _DEVICES: 0.0}
         self._begun_s = time.monotonic()
         if self._session.cloud_dies_after_s is not None:
             killing = threading.Timer(self._session.cloud_dies_after_s, self._kill_cloud)
@@ -219,9 +210,13 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         self._cloud_died_s = time.monotonic() - self._begun_s
 
     def end(self) -> None:
-        """Read the counters."""
+        """Read the counters again, and keep the differences."""
         cpu_s = {**self._running.cpu_s(), _DEVICES: self.tally.cpu_s, **self._cpu_at_death}
-        self._after = _Spent(*self._bytes(), cpu_s)
+        self._cpu_s = {name: spent_s - self._cpu_s[name] for name, spent_s in cpu_s.items()}
+        served, passed = self._bytes()
+        for name, count in served.items():
+            count.subtract(self._served[name])
+        self._served, self._passed = served, (passed[0] - self._passed[0], passed[1] - self._passed[1])
 
     def check_tiers(self) -> None:
         """See `SessionSteps`."""
@@ -231,27 +226,24 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
 
     def collect(self) -> tuple[Sequence[RequestRow], dict[str, Played]]:
         """The rows of all devices, and the results of each configuration."""
-        played = {name: self._played(name) for name in self._configurations}
         counters = self._running.link.stop()
-        rows = [row for one in played.values() for row in one.rows]
-        return rows, {name: replace(one, counters=counters) for name, one in played.items()}
+        played = {name: self._played(name, counters) for name in self._configurations}
+        return [row for one in played.values() for row in one.rows], played
 
-    def _bytes(self) -> tuple[dict[str, dict[str, int]], tuple[int, int]]:
+    def _bytes(self) -> tuple[dict[str, Counter[str]], tuple[int, int]]:
+        """Bytes of each edge's responses by ``Service.Method``, and bytes on the link; both so far."""
         running = self._running
         served = {
-            name: served_bytes(str(edge.wait_ready().get("metrics") or ""))
+            name: Counter(served_bytes(str(edge.wait_ready()["metrics"])))
             for name, edge in running.edges.items()
         }
         return served, running.link.passed_bytes() if self._session.counts_bytes else (0, 0)
 
-    def _played(self, name: str) -> Played:
-        running, before, after = self._running, self._before, self._after
-        edge = running.edges.get(name)
+    def _played(self, name: str, counters: Mapping[str, Any]) -> Played:
+        running, edge = self._running, self._running.edges.get(name)
         names = {"cloud": running.cloud.name, "link": running.link.process.name}
         names |= {"edge": edge.name} if edge is not None else {}
         names |= {_DEVICES: _DEVICES} if self._cloud_died_s is None else {}
-        sent = after.served.get(name, {})
-        up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
         folder = self._devices[name].folder
         rows: list[RequestRow] = []
         models = Counter[str]()
@@ -261,11 +253,12 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         return Played(
             rows=tuple(rows),
             prefetched=WarmUp(endpoint_of(edge)).prefetched() if edge is not None else None,
-            edge_sent={method: count - before.served[name].get(method, 0) for method, count in sent.items()},
+            edge_sent=self._served.get(name, {}),
             models=models,
-            cpu_s={tier: after.cpu_s[one] - before.cpu_s[one] for tier, one in names.items()},
-            up_bytes=up_bytes,
-            down_bytes=down_bytes,
+            cpu_s={tier: self._cpu_s[process] for tier, process in names.items()},
+            up_bytes=self._passed[0],
+            down_bytes=self._passed[1],
             link=running.link.calibration,
+            counters=counters,
             cloud_died_s=self._cloud_died_s,
         )

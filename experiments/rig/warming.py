@@ -37,17 +37,19 @@ CALL_TIMEOUT_S = 10.0
 POLL_S = 0.25
 _IN_FLIGHT = 16
 _MODELS_PER_CALL = 32
-_HELD = re.compile(r"(\d+) of (\d+)")
-_FETCHING = re.compile(r"(\d+) objects")
-_CHOSEN = re.compile(r"k=(\d+)")
+_STATE = {"cached objects": r"(\d+) of", "fetching": r"(\d+) objects", "decision": r"k=(\d+)"}
+"""Entries of an edge's status that have the numbers of `CacheState`, in their order."""
+_PREFETCHED = r"(\d+) objects, (\d+) useful, (\d+) wasted"
 _BUILDS_AGAIN_S = 6.0
 """Minimum quiet time while the cache is below its chosen size [s]. A build took 1.2 s in a warm-up."""
-_PREFETCHED = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """State of an edge's cache: objects held, objects being fetched, and the size that it chose."""
+    """State of an edge's cache: objects held, objects being fetched, and the size that it chose.
+
+    All are 0 before the edge has the catalogue.
+    """
 
     cached: int
     fetching: int
@@ -160,7 +162,7 @@ class WarmUp:
             If the cache does not hold ``objects`` objects in time.
         """
         deadline_s = time.monotonic() + timeout_s
-        state, since_s = self._state(), time.monotonic()
+        state, since_s = self.state(), time.monotonic()
         while True:
             quiet = time.monotonic() - since_s >= state.settles_in_s(quiet_s)
             if quiet and objects in {None, state.cached}:
@@ -173,29 +175,27 @@ class WarmUp:
                     f"not {objects}"
                 )
             time.sleep(POLL_S)
-            before, state = state, self._state()
+            before, state = state, self.state()
             if state != before:
                 since_s = time.monotonic()
 
-    def cached_objects(self) -> int | None:
-        """Number of objects in the edge's recognition cache; None before it has the catalogue."""
-        return _number(_HELD, self._facts(), "cached objects")
+    def state(self) -> CacheState:
+        """State of the edge's cache now.
+
+        Raises
+        ------
+        SetupError
+            If the edge does not answer.
+        """
+        facts = self._facts()
+        return CacheState(*(sum(_numbers(facts, name, pattern)) for name, pattern in _STATE.items()))
 
     def prefetched(self) -> PrefetchCount:
         """Counts of prefetched objects in the edge's cache so far, and of the useful and wasted ones."""
-        found = _PREFETCHED.search(_fact(self._facts(), "prefetched"))
-        return PrefetchCount(*map(int, found.groups())) if found else PrefetchCount(0, 0, 0)
+        return PrefetchCount(*(_numbers(self._facts(), "prefetched", _PREFETCHED) or (0, 0, 0)))
 
     def _channel(self) -> Channel:
         return Channel(self.edge, client_id="warm-up", security=self.security)
-
-    def _state(self) -> CacheState:
-        facts = self._facts()
-        return CacheState(
-            _number(_HELD, facts, "cached objects") or 0,
-            _number(_FETCHING, facts, "fetching") or 0,
-            _number(_CHOSEN, facts, "decision") or 0,
-        )
 
     def _facts(self) -> Mapping[str, str]:
         (status,) = ask_status([self.edge], timeout_s=CALL_TIMEOUT_S, security=self.security)
@@ -204,14 +204,11 @@ class WarmUp:
         return dict(status.details)
 
 
-def _fact(facts: Mapping[str, str], name: str) -> str:
-    """The value of this status entry, from the first catalogue that has it."""
-    return next((value for key, value in facts.items() if key.endswith(name)), "")
-
-
-def _number(pattern: re.Pattern[str], facts: Mapping[str, str], name: str) -> int | None:
-    found = pattern.search(_fact(facts, name))
-    return int(found.group(1)) if found else None
+def _numbers(facts: Mapping[str, str], name: str, pattern: str) -> tuple[int, ...]:
+    """Numbers in a status entry, from the first catalogue that has it; empty if there are none."""
+    value = next((value for key, value in facts.items() if key.endswith(name)), "")
+    found = re.search(pattern, value)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def main(

@@ -36,6 +36,7 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
 from nearsight.experiments.rig.edge_bench import ADAPTIVE, BenchAnswer, BenchRequest, CacheBench, cache_bench
+from nearsight.experiments.rig.replay import hop_of
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
@@ -214,18 +215,18 @@ class Figure(Experiment):
 
 def _measure(bench: CacheBench, requests: Sequence[BenchRequest]) -> list[Row]:
     turns = [requests[start : start + _BATCH] for start in range(0, len(requests), _BATCH)]
-    measured = [pair for turn, some in enumerate(turns) for pair in bench.send_all(some, _ROTATION * turn)]
+    measured = [one for turn, some in enumerate(turns) for one in bench.send_all(some, _ROTATION * turn)]
     cached = bench.cached()
-    return [_row(request, answer, cached[answer.size]) for request, answer in measured]
+    return [_row(answer, cached[answer.size]) for answer in measured]
 
 
-def _row(request: BenchRequest, answer: BenchAnswer, cached: int) -> Row:
-    edge, cloud = answer.hop("edge"), answer.hop("cloud")
+def _row(answer: BenchAnswer, cached: int) -> Row:
+    edge, cloud = hop_of(answer.recognition, "edge"), hop_of(answer.recognition, "cloud")
     return {
         "size": answer.size,
         "cached": cached,
-        "rank": request.rank,
-        "expected": request.object_id,
+        "rank": answer.request.rank,
+        "expected": answer.request.object_id,
         "answered": answer.recognition.object_id or "",
         "answered_by": answer.recognition.answered_by,
         "latency_ms": round(answer.latency_ms, 3),

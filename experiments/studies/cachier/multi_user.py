@@ -224,7 +224,7 @@ def _measure(device: Recognizer, edge: WarmUp, stream: Stream, from_s: float) ->
     """Send a stream; return rows of the photos from time ``from_s`` on."""
     plan, photos = stream
     sent = replay(plan, photos, device, Ledger(_EDGE, _EDGE), timeout_s=_TIMEOUT_S)
-    cached = edge.cached_objects() or 0
+    cached = edge.state().cached
     return [{**photo_row(one), "cached": cached} for one in sent if one.time_s >= from_s]
 
 

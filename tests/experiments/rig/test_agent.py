@@ -109,7 +109,7 @@ def test_the_state_of_an_ended_daemon_has_the_last_line_of_its_log(call: Calls) 
 
 def test_another_process_that_reuses_the_process_id_is_not_stopped(call: Calls, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as other:
-        record = {"pid": other.pid, "started": 1, "groups": []}
+        record = {"pid": other.pid, "started": 1}
         (tmp_path / "edge.run").write_text(json.dumps(record))
         assert not call("state")["edge"]["running"]
         assert call("stop")["stopped"] == 0

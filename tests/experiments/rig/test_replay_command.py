@@ -79,7 +79,7 @@ def test_an_interrupted_replay_writes_its_rows(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def interrupted(_options: Any, _settings: Any, plan: Any, on_row: Any, _wait: Any) -> None:
+    def interrupted(_options: Any, _settings: Any, plan: Any, on_row: Any) -> None:
         ledger = Ledger("replay", "me", on_row)
         for photo in plan[:2]:
             ledger.sent(photo, photo.at_s, 0.0)

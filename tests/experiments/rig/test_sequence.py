@@ -30,8 +30,9 @@ class Device(Process):
 
     @property
     def output(self) -> Iterator[str]:
-        for event in ({"answered_by": "edge", "latency_ms": 20.0}, {"answered_by": ""}, {"cpu_s": 1.5}):
-            yield json.dumps(event)
+        for by in ("edge", ""):
+            yield json.dumps({"answered_by": by, "latency_ms": 20.0})
+        yield json.dumps({"cpu_s": 1.5})
 
     def wait_ready(self, timeout_s: float = 60.0) -> dict[str, object]:
         self._calls.append("ready")

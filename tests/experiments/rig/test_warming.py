@@ -59,8 +59,9 @@ def started(edge: Edge, servers: list[RpcServer]) -> str:
     return edge.server.endpoint
 
 
-def test_an_edge_without_the_catalogue_has_no_number_of_cached_objects(serve: list[RpcServer]) -> None:
-    assert WarmUp(started(Edge(), serve)).cached_objects() is None
+def test_the_state_of_a_cache_is_read_from_the_status_of_the_edge(serve: list[RpcServer]) -> None:
+    assert WarmUp(started(Edge(), serve)).state() == CacheState(0, 0), "the edge has no catalogue"
+    assert WarmUp(started(Edge(30, fetching=2, chosen=40), serve)).state() == CacheState(30, 2, 40)
 
 
 def test_a_cache_is_settled_after_a_time_without_changes(serve: list[RpcServer]) -> None:
@@ -89,4 +90,4 @@ def test_a_required_size_that_is_not_reached_is_an_error(serve: list[RpcServer])
 def test_an_edge_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warming, "CALL_TIMEOUT_S", 0.1)
     with pytest.raises(SetupError, match="does not answer"):
-        WarmUp("tcp://127.0.0.1:9").cached_objects()
+        WarmUp("tcp://127.0.0.1:9").state()
