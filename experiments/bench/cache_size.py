@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,30 +24,19 @@ from nearsight.edge.request_distribution import Ranking, RequestDistribution
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.framework.numbers import zipf
 
+QUICK = {"repeats": 30}
 _SCAN_RADIUS = 10
 _MISS_MS = 370.0
 _SEED = 1
 
 
-def bench_cache_size(quick: bool, report_step: ReportStep) -> Benchmark:
-    """The choice of k for 10,000 objects."""
-    report_step("cache size: choosing k for 10,000 objects")
-    columns = {
-        "method": "{method}",
-        "k": "{k}",
-        "E[L] ms": "{expected_ms:.2f}",
-        "median ms": "{median_ms:.3f}",
-        "quartiles ms": "{p25_ms:.3f} … {p75_ms:.3f}",
-    }
-    rows = run(10_000, 30 if quick else 200)
-    return Benchmark("cache-size", "Choosing k for 10,000 objects", columns, rows)
-
-
-def run(objects: int, repeats: int) -> list[dict[str, Any]]:
+def run(report_step: ReportStep, objects: int = 10_000, repeats: int = 200) -> Benchmark:
     """Measure every method to choose k.
 
     Parameters
     ----------
+    report_step : callable
+        Called with the current step.
     objects : int
         Objects in the catalogue; requests for them follow a Zipf law with exponent 0.8.
     repeats : int
@@ -56,10 +44,11 @@ def run(objects: int, repeats: int) -> list[dict[str, Any]]:
 
     Returns
     -------
-    list of dict
+    Benchmark
         For each method: method, objects, the chosen k, the expected latency at that size (expected_ms), the
         time of the choice (median_ms, p25_ms, p75_ms) and repeats.
     """
+    report_step(f"cache size: choosing k for {objects:,} objects")
     distribution = _distribution(objects)
     profile = CacheProfile(
         backend="table 3.2 scaled to this many objects",
@@ -96,7 +85,14 @@ def run(objects: int, repeats: int) -> list[dict[str, Any]]:
                 "repeats": count,
             }
         )
-    return rows
+    columns = {
+        "method": "{method}",
+        "k": "{k}",
+        "E[L] ms": "{expected_ms:.2f}",
+        "median ms": "{median_ms:.3f}",
+        "quartiles ms": "{p25_ms:.3f} … {p75_ms:.3f}",
+    }
+    return Benchmark("cache-size", f"Choosing k for {objects:,} objects", columns, rows)
 
 
 def _expected_ms(curves: ProfileCurves, ranking: Ranking, k: int) -> float:

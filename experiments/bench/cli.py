@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,9 @@ from nearsight.experiments.framework.extra import require_experiments
 if TYPE_CHECKING:
     from nearsight.experiments.bench.benchmark import Benchmark
     from nearsight.experiments.bench.classifier import ClassifierBenchOptions
+
+    Run = Callable[[Callable[[str], None]], Benchmark]
+    """Runs a benchmark; called with a function that takes the current step."""
 
 app = typer.Typer(
     callback=lambda: require_experiments("bench"),
@@ -84,20 +88,18 @@ _QUICK = {
     "inference": "A warm request to a network at an edge, against the runtime alone on the same tensor.",
     "model-cache": "Requests for models that the simulator replays per second, for every eviction policy.",
 }
-"""Benchmarks whose only option is ``--quick``; each is the function ``bench_NAME`` of the module NAME."""
+"""Benchmarks whose only option is ``--quick``; each is the function ``run`` of its module, which also has the
+arguments of a quick run, ``QUICK``."""
 
 
-def _quick(name: str) -> Callable[[bool, Callable[[str], None]], Benchmark]:
-    module = name.replace("-", "_")
-    found: Callable[[bool, Callable[[str], None]], Benchmark] = getattr(
-        import_module(f"nearsight.experiments.bench.{module}"), f"bench_{module}"
-    )
-    return found
+def _benchmark(name: str, quick: bool) -> Run:
+    module = import_module(f"nearsight.experiments.bench.{name.replace('-', '_')}")
+    return partial(module.run, **module.QUICK) if quick else module.run
 
 
 def _add_quick(name: str, summary: str) -> None:
     def command(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
-        _run([partial(_quick(name), quick)], out, as_json)
+        _run([_benchmark(name, quick)], out, as_json)
 
     app.command(name, help=summary)(command)
 
@@ -154,13 +156,18 @@ def soak(
 def _run_targets(
     run: Callable[[Path, Callable[[str], None]], Benchmark], out: Path | None, as_json: bool
 ) -> None:
-    """Run a benchmark that writes logs, into ``out`` if given; exit code 1 if it misses a target."""
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix="nearsight-bench-") as folder:
-        (finished,) = _run([partial(run, out / "logs" if out else Path(folder))], out, as_json)
+    """Run a benchmark that writes logs; exit code 1 if it misses a target."""
+    with _logs(out) as logs:
+        (finished,) = _run([partial(run, logs)], out, as_json)
     if not all(row["reached"] for row in finished.rows):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _logs(out: Path | None) -> Iterator[Path]:
+    """A folder for logs: in ``out``, or a temporary one."""
+    with TemporaryDirectory(prefix="nearsight-bench-") as folder:
+        yield out / "logs" if out else Path(folder)
 
 
 @app.command()
@@ -180,14 +187,11 @@ def gateway(
     as_json: JsonOption = False,
 ) -> None:
     """The gateway before an edge: latency that it adds, compared with Gabriel's server; many live streams."""
-    from tempfile import TemporaryDirectory
-
     require_experiments("bench gateway", ("starlette", "uvicorn", "websockets"), extra="web")
     from nearsight.experiments.bench.gateway import bench_answers
     from nearsight.experiments.bench.gateway_streams import bench_streams
 
-    with TemporaryDirectory(prefix="nearsight-bench-") as folder:
-        logs = out / "logs" if out else Path(folder)
+    with _logs(out) as logs:
         parts = {
             "answers": partial(bench_answers, quick, museums, logs),
             "streams": partial(bench_streams, quick, streams, seconds, museums, logs),
@@ -213,9 +217,9 @@ def all_benchmarks(
     from nearsight.experiments.bench.classifier import bench_classifier
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
 
-    benchmarks: list[Callable[[Callable[[str], None]], Benchmark]] = [
+    benchmarks: list[Run] = [
         partial(bench_classifier, _classifier_options(quick)),
-        *(partial(_quick(name), quick) for name in _QUICK),
+        *(_benchmark(name, quick) for name in _QUICK),
         partial(bench_museum, out, quick),
     ]
     if photos:
@@ -223,9 +227,7 @@ def all_benchmarks(
     _run(benchmarks, out, as_json)
 
 
-def _run(
-    benchmarks: Sequence[Callable[[Callable[[str], None]], Benchmark]], out: Path | None, as_json: bool
-) -> list[Benchmark]:
+def _run(benchmarks: Sequence[Run], out: Path | None, as_json: bool) -> list[Benchmark]:
     from nearsight.experiments.bench.benchmark import write_results
 
     if out is not None:  # an unwritable folder fails before the measurement, not after it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -39,40 +40,33 @@ _UNREACHABLE = "tcp://127.0.0.1:9"
 _WAIT_S = 60.0
 
 
-def bench_inference(quick: bool, report_step: ReportStep) -> Benchmark:
-    """Warm requests with inputs of several sizes."""
-    blocks, requests = (3, 10) if quick else (20, 50)
-    report_step(f"inference: {blocks} x {requests} warm requests per size")
-    columns = {
-        "input kB": "{input_kb:.0f}",
-        "runtime ms": "{runtime_ms:.3f}",
-        "in the edge ms": "{edge_ms:.3f}",
-        "overhead ms": "{more_ms:.3f}",
-        "blocks": "{least_more_ms:.3f} … {most_more_ms:.3f}",
-        "p99 in the edge": "{edge_p99_ms:.3f}",
-        "whole call ms": "{call_ms:.3f}",
-        "at most 1 ms more": "{reached}",
-    }
-    title = "A warm request to a network at an edge, against the runtime alone"
-    return Benchmark("inference", title, columns, run(SIDES_PX, blocks, requests))
+QUICK = {"blocks": 3, "requests": 10}
 
 
-def run(sides_px: tuple[int, ...], blocks: int, requests: int) -> list[dict[str, Any]]:
+def run(
+    report_step: ReportStep,
+    sides_px: Sequence[int] = SIDES_PX,
+    blocks: int = 20,
+    requests: int = 50,
+) -> Benchmark:
     """Measure the runtime and the edge in alternating blocks.
 
     Parameters
     ----------
-    sides_px : tuple of int
+    report_step : callable
+        Called with the current step.
+    sides_px : sequence of int
         Inputs ``(1, 3, side, side)`` float32.
     blocks, requests : int
         Blocks of each, and requests per block.
 
     Returns
     -------
-    list of dict
+    Benchmark
         For each size: medians of the runtime, of the time in the edge and of the whole call of the SDK; the
         median difference of blocks with its minimum and maximum; whether it is at most `MAX_OVERHEAD_MS`.
     """
+    report_step(f"inference: {blocks} x {requests} warm requests per size")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nearsight-bench-")))
         runtime = Runtime()
@@ -94,7 +88,20 @@ def run(sides_px: tuple[int, ...], blocks: int, requests: int) -> list[dict[str,
         )
         edge.start()
         stack.callback(edge.stop, 1.0)
-        return [_row(edge, side_px, networks[side_px], blocks, requests) for side_px in sides_px]
+        rows = [_row(edge, side_px, networks[side_px], blocks, requests) for side_px in sides_px]
+    columns = {
+        "input kB": "{input_kb:.0f}",
+        "runtime ms": "{runtime_ms:.3f}",
+        "in the edge ms": "{edge_ms:.3f}",
+        "overhead ms": "{more_ms:.3f}",
+        "blocks": "{least_more_ms:.3f} … {most_more_ms:.3f}",
+        "p99 in the edge": "{edge_p99_ms:.3f}",
+        "whole call ms": "{call_ms:.3f}",
+        "at most 1 ms more": "{reached}",
+    }
+    return Benchmark(
+        "inference", "A warm request to a network at an edge, against the runtime alone", columns, rows
+    )
 
 
 def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests: int) -> dict[str, Any]:

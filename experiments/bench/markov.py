@@ -18,21 +18,18 @@ from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, Tr
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.framework.numbers import zipf
 
-
-def bench_markov(quick: bool, report_step: ReportStep) -> Benchmark:
-    """Memory and times of the Markov model with a large catalogue."""
-    report_step("markov: adding transitions between the objects of a large catalogue")
-    rows = run(500, 20_000, repeats=50) if quick else run(10_000, 1_000_000, repeats=500)
-    size = "{objects:,} objects, {transitions:,} transitions: {model_mib:.0f} MiB".format_map(rows[0])
-    columns = {"operation": "{operation}", "median ms": "{median_ms:.3f}", "p99 ms": "{p99_ms:.3f}"}
-    return Benchmark("markov", f"Markov model, {size}", columns, rows)
+QUICK = {"objects": 500, "transitions": 20_000, "repeats": 50}
 
 
-def run(objects: int, transitions: int, repeats: int) -> list[dict[str, Any]]:
+def run(
+    report_step: ReportStep, objects: int = 10_000, transitions: int = 1_000_000, repeats: int = 500
+) -> Benchmark:
     """Measure operations of a model.
 
     Parameters
     ----------
+    report_step : callable
+        Called with the current step.
     objects : int
         Objects in the catalogue.
     transitions : int
@@ -42,12 +39,16 @@ def run(objects: int, transitions: int, repeats: int) -> list[dict[str, Any]]:
 
     Returns
     -------
-    list of dict
+    Benchmark
         For each operation: operation, size of the model (objects, transitions), its resident memory
         (model_mib), time of the operation (median_ms, p99_ms) and repeats.
     """
+    report_step("markov: adding transitions between the objects of a large catalogue")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (objects, transitions, repeats))
+        rows = pool.apply(_measure, (objects, transitions, repeats))
+    size = "{objects:,} objects, {transitions:,} transitions: {model_mib:.0f} MiB".format_map(rows[0])
+    columns = {"operation": "{operation}", "median ms": "{median_ms:.3f}", "p99 ms": "{p99_ms:.3f}"}
+    return Benchmark("markov", f"Markov model, {size}", columns, rows)
 
 
 def _measure(objects: int, transitions: int, repeats: int) -> list[dict[str, Any]]:

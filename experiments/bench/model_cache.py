@@ -21,35 +21,21 @@ from nearsight.experiments.model_serving.zoo import cremebrulee_models
 from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson, rarely_called
 from nearsight.experiments.traces.model_requests import Association, associate, own_models
 
+QUICK = {"functions": 300, "repetitions": 2}
 _MEMORY = 0.2
 """Budget as a share of the memory of all models."""
 
 
-def bench_model_cache(quick: bool, report_step: ReportStep) -> Benchmark:
-    """Requests per second and core."""
-    functions, repetitions = (300, 2) if quick else (3_500, 5)
-    columns = {
-        "policy": "{policy}",
-        "requests/s": "{requests_per_s:,.0f}",
-        "range": "{least_per_s:,.0f} … {most_per_s:,.0f}",
-        "hit ratio": "{hit_ratio:.3f}",
-        "load ms per request": "{load_ms:,.1f}",
-    }
-    report_step("model cache: replaying requests")
-    rows = run(functions, repetitions)
-    title = f"Replay of {rows[0]['requests']:,} requests for {rows[0]['models']:,} models, memory for a fifth"
-    return Benchmark("model-cache", title, columns, rows)
-
-
-def run(functions: int, repetitions: int) -> list[dict[str, Any]]:
-    """Replay six hours with every policy.
+def run(report_step: ReportStep, functions: int = 3_500, repetitions: int = 5) -> Benchmark:
+    """Replay six hours of requests for the models of ``functions`` functions with every policy.
 
     Returns
     -------
-    list of dict
+    Benchmark
         For each policy: policy, requests, models, requests per second (requests_per_s: median of repetitions,
         least_per_s, most_per_s), hit_ratio, load_ms (mean over requests).
     """
+    report_step("model cache: replaying requests")
     rng = np.random.default_rng(1)
     zoo = cremebrulee_models()
     rates_hz = rarely_called(CREMEBRULEE.draw(functions, rng), 0.95)
@@ -80,4 +66,12 @@ def run(functions: int, repetitions: int) -> list[dict[str, Any]]:
                 "load_ms": timed[0][1].load_ms_per_request,
             }
         )
-    return rows
+    columns = {
+        "policy": "{policy}",
+        "requests/s": "{requests_per_s:,.0f}",
+        "range": "{least_per_s:,.0f} … {most_per_s:,.0f}",
+        "hit ratio": "{hit_ratio:.3f}",
+        "load ms per request": "{load_ms:,.1f}",
+    }
+    title = f"Replay of {len(requests):,} requests for {len(requests.names):,} models, memory for a fifth"
+    return Benchmark("model-cache", title, columns, rows)

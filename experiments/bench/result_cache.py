@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from sklearn.neighbors import BallTree
@@ -20,31 +19,18 @@ from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percent
 from nearsight.experiments.studies.approximate_keys.traffic import flows
 from nearsight.experiments.studies.approximate_keys.traffic_figures import FUNCTIONS
 
+QUICK = {"size": 2_000, "blocks": 3}
 _IN_TREE, _IN_CACHE, _NEW = 20, 1000, 2000
 """Lookups per block in the tree and in each cache; number of new keys for each function."""
 
 
-def bench_result_cache(quick: bool, report_step: ReportStep) -> Benchmark:
-    """Lookups among 100,000 results."""
-    size, blocks = (2_000, 3) if quick else (100_000, 10)
-    report_step(f"result cache: lookups among {size:,} results")
-    columns = {
-        "function": "{function}",
-        "median µs": "{median_us:.2f}",
-        "quartiles µs": "{p25_us:.2f} … {p75_us:.2f}",
-        "p99 µs": "{p99_us:.2f}",
-        "new key µs": "{new_us:.2f}",
-        "times faster than BallTree": "{times_faster:,.0f}",
-        "blocks": "{least_faster:,.0f} … {most_faster:,.0f}",
-    }
-    return Benchmark("result-cache", f"One lookup among {size:,} results", columns, run(size, blocks))
-
-
-def run(size: int, blocks: int) -> list[dict[str, Any]]:
+def run(report_step: ReportStep, size: int = 100_000, blocks: int = 10) -> Benchmark:
     """Measure lookups of all functions and of the BallTree in turn.
 
     Parameters
     ----------
+    report_step : callable
+        Called with the current step.
     size : int
         Results in each cache, and flows in the tree.
     blocks : int
@@ -52,11 +38,12 @@ def run(size: int, blocks: int) -> list[dict[str, Any]]:
 
     Returns
     -------
-    list of dict
+    Benchmark
         For each function: function, size, time of a lookup (median_us, p25_us, p75_us, p99_us), lookups,
         median time of a miss and the insertion of a new key (new_us), median time in the BallTree
         (ball_tree_us), and the ratio to it (times_faster: median of blocks, least_faster, most_faster).
     """
+    report_step(f"result cache: lookups among {size:,} results")
     rng = np.random.default_rng(1)
     traffic = flows(2 * size, rng).packets
     tree = BallTree(traffic[:size].astype(np.float64))
@@ -76,10 +63,20 @@ def run(size: int, blocks: int) -> list[dict[str, Any]]:
             asked = traffic[rng.integers(len(traffic), size=_IN_CACHE + _IN_TREE)]
             times = times_ms(_lookup(approx, caches[name]), asked)
             in_cache[name].append(times[_IN_TREE:])  # the first lookups run with cold processor caches
-    return [
+    rows = [
         {"function": name, "size": size, "new_us": _new_us(caches[name]), **_summary(in_cache[name], in_tree)}
         for name in caches
     ]
+    columns = {
+        "function": "{function}",
+        "median µs": "{median_us:.2f}",
+        "quartiles µs": "{p25_us:.2f} … {p75_us:.2f}",
+        "p99 µs": "{p99_us:.2f}",
+        "new key µs": "{new_us:.2f}",
+        "times faster than BallTree": "{times_faster:,.0f}",
+        "blocks": "{least_faster:,.0f} … {most_faster:,.0f}",
+    }
+    return Benchmark("result-cache", f"One lookup among {size:,} results", columns, rows)
 
 
 def _lookup(approx: Approximation, cache: ResultCache[bytes, int]) -> Callable[[Vector], object]:

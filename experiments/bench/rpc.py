@@ -84,32 +84,12 @@ class _Series:
         }
 
 
-def bench_rpc(quick: bool, report_step: ReportStep) -> Benchmark:
-    """Echo round trips, ours against raw pyzmq."""
-    figures = run(report_step, rounds=3, calls=30) if quick else run(report_step)
-    ratios = {(one["curve"], one["size_bytes"]): f"{one['p50_ratio']:.2f}" for one in figures["ratios"]}
-    rows = [
-        {
-            **row,
-            "secure": "yes" if row["curve"] else "no",
-            "ratio": ratios[row["curve"], row["size_bytes"]] if row["transport"] == OURS else "",
-        }
-        for row in figures["rows"]
-    ]
-    columns = {
-        "size": "{size_bytes:,} B",
-        "CURVE": "{secure}",
-        "transport": "{transport}",
-        "p50 ms": "{p50_ms:.3f}",
-        "p99 ms": "{p99_ms:.3f}",
-        "p50 / pyzmq": "{ratio}",
-    }
-    return Benchmark("rpc", "Echo round trips, one call at a time", columns, rows, figures)
+QUICK = {"rounds": 3, "calls": 30}
 
 
 def run(
-    report_step: ReportStep, *, sizes_bytes: Sequence[int] = SIZES_BYTES, rounds: int = 15, calls: int = 100
-) -> dict[str, Any]:
+    report_step: ReportStep, sizes_bytes: Sequence[int] = SIZES_BYTES, rounds: int = 15, calls: int = 100
+) -> Benchmark:
     """Measure all transports.
 
     Parameters
@@ -123,7 +103,7 @@ def run(
 
     Returns
     -------
-    dict
+    Benchmark
         ``rows`` (transport, curve, size_bytes, p50_ms, p99_ms, ...), ``ratios`` (ours / raw pyzmq: the median
         over rounds of the ratio of medians, and its range) and ``environment``.
     """
@@ -146,11 +126,27 @@ def run(
                 one.measure(calls if number >= 0 else min(calls, 20))
         for one in series:
             del one.rounds[0]
-    return {
-        "rows": [one.row() for one in sorted(series, key=lambda s: (s.size_bytes, s.curve, s.transport))],
-        "ratios": _ratios(series),
-        "environment": {"libzmq": zmq.zmq_version()},
+    rows = [one.row() for one in sorted(series, key=lambda s: (s.size_bytes, s.curve, s.transport))]
+    ratios = _ratios(series)
+    shown = {(OURS, one["curve"], one["size_bytes"]): f"{one['p50_ratio']:.2f}" for one in ratios}
+    table = [
+        {
+            **row,
+            "secure": "yes" if row["curve"] else "no",
+            "ratio": shown.get((row["transport"], row["curve"], row["size_bytes"]), ""),
+        }
+        for row in rows
+    ]
+    columns = {
+        "size": "{size_bytes:,} B",
+        "CURVE": "{secure}",
+        "transport": "{transport}",
+        "p50 ms": "{p50_ms:.3f}",
+        "p99 ms": "{p99_ms:.3f}",
+        "p50 / pyzmq": "{ratio}",
     }
+    figures = {"rows": rows, "ratios": ratios, "environment": {"libzmq": zmq.zmq_version()}}
+    return Benchmark("rpc", "Echo round trips, one call at a time", columns, table, figures)
 
 
 def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,12 +47,25 @@ SIZES = (
     Size(COOPERATIVE, 100, 1, 120.0),
     Size(ADAPTIVE, 10_000, 100, 30.0),
 )
-QUICK_SIZES = (Size(LOAD_BALANCED, 20, 2, 10.0), Size(ADAPTIVE, 20, 2, 10.0))
+QUICK = {"sizes": (Size(LOAD_BALANCED, 20, 2, 10.0), Size(ADAPTIVE, 20, 2, 10.0))}
 
 
-def bench_twin(quick: bool, report_step: ReportStep) -> Benchmark:
-    """Speed of the simulation, and memory of a large one."""
+def run(report_step: ReportStep, sizes: Sequence[Size] = SIZES) -> Benchmark:
+    """Measure each size in a process of its own.
+
+    Returns
+    -------
+    Benchmark
+        For each size: configuration, devices, edges, seconds, photos (requests), the duration of warm-up and
+        of the replay (warming_s, replay_s), simulated seconds of all devices per second of the replay
+        (device_seconds_per_s), events_per_s of the whole run, and the peak resident memory (memory_mib).
+    """
     report_step("twin: simulating devices and edges")
+    context = multiprocessing.get_context("spawn")
+    rows = []
+    for size in sizes:
+        with context.Pool(1) as pool:
+            rows.append(pool.apply(_measure, (size,)))
     columns = {
         "configuration": "{configuration}",
         "devices": "{devices:,}",
@@ -63,25 +77,7 @@ def bench_twin(quick: bool, report_step: ReportStep) -> Benchmark:
         "MiB": "{memory_mib:.0f}",
     }
     title = "Twin, one core: simulated device-seconds per second"
-    return Benchmark("twin", title, columns, run(QUICK_SIZES if quick else SIZES))
-
-
-def run(sizes: tuple[Size, ...]) -> list[dict[str, Any]]:
-    """Measure each size in a process of its own.
-
-    Returns
-    -------
-    list of dict
-        For each size: configuration, devices, edges, seconds, photos (requests), the duration of warm-up and
-        of the replay (warming_s, replay_s), simulated seconds of all devices per second of the replay
-        (device_seconds_per_s), events_per_s of the whole run, and the peak resident memory (memory_mib).
-    """
-    context = multiprocessing.get_context("spawn")
-    rows = []
-    for size in sizes:
-        with context.Pool(1) as pool:
-            rows.append(pool.apply(_measure, (size,)))
-    return rows
+    return Benchmark("twin", title, columns, rows)
 
 
 def _measure(size: Size) -> dict[str, Any]:

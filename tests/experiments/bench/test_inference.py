@@ -4,7 +4,7 @@ from nearsight.experiments.bench.inference import run
 
 
 def test_edge_and_runtime_are_measured_for_every_size() -> None:
-    rows = run((8, 16), blocks=2, requests=3)
+    rows = run(lambda _: None, (8, 16), blocks=2, requests=3).rows
     assert [row["input_kb"] for row in rows] == [0.768, 3.072]
     for row in rows:
         assert row["requests"] == 6

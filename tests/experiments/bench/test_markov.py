@@ -4,7 +4,7 @@ from nearsight.experiments.bench.markov import run
 
 
 def test_every_operation_is_measured_with_a_model_of_the_requested_size() -> None:
-    rows = run(objects=50, transitions=500, repeats=3)
+    rows = run(lambda _: None, objects=50, transitions=500, repeats=3).rows
     assert [row["operation"] for row in rows] == [
         "PDF, top 50",
         "PDF, top 500",

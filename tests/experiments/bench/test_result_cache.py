@@ -5,7 +5,7 @@ from nearsight.experiments.studies.approximate_keys.traffic_figures import FUNCT
 
 
 def test_every_approximation_is_measured_beside_the_ball_tree() -> None:
-    rows = run(size=200, blocks=2)
+    rows = run(lambda _: None, size=200, blocks=2).rows
     assert [row["function"] for row in rows] == [*FUNCTIONS]
     assert {(row["size"], row["lookups"]) for row in rows} == {(200, 2000)}
     assert all(0 < row["p25_us"] <= row["median_us"] <= row["p75_us"] <= row["p99_us"] for row in rows)

@@ -10,7 +10,7 @@ from nearsight.experiments.bench.rpc import run
 @pytest.mark.system
 def test_the_benchmark_measures_both_transports_with_and_without_curve() -> None:
     steps: list[str] = []
-    result = run(steps.append, sizes_bytes=(64, 4096), rounds=2, calls=5)
+    result = run(steps.append, sizes_bytes=(64, 4096), rounds=2, calls=5).figures
     assert {(r["transport"], r["curve"], r["size_bytes"]) for r in result["rows"]} == {
         (transport, curve, size)
         for transport in ("nearsight", "pyzmq")

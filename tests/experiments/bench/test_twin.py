@@ -8,7 +8,7 @@ from nearsight.experiments.twin.session import ADAPTIVE
 
 @pytest.mark.system
 def test_a_run_of_the_requested_size_is_measured() -> None:
-    (row,) = run((Size(ADAPTIVE, 4, 2, 5.0),))
+    (row,) = run(lambda _: None, (Size(ADAPTIVE, 4, 2, 5.0),)).rows
     assert (row["devices"], row["edges"], row["seconds"]) == (4, 2, 5.0)
     assert 4 * 3 <= row["requests"] <= 4 * 5
     assert row["warming_s"] > 0
