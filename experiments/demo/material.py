@@ -32,7 +32,8 @@ from nearsight.experiments.museum.generation import (
     render_photos,
 )
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
-from nearsight.experiments.profiling.measuring import ProfilingPlan, analyse
+from nearsight.experiments.profiling.analysis import analyse
+from nearsight.experiments.profiling.measuring import ProfilingPlan
 from nearsight.experiments.rig.tiers import fill_catalogue
 from nearsight.experiments.rig.walks import Trace, write_traces
 from nearsight.experiments.traces.movement import generate_visits
@@ -189,7 +190,7 @@ def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None
         done += steps
         progress(done, total)
 
-    (profile,), _ = analyse(dataset, settings, [settings], plan, lambda _stage, _steps: advance)
+    (profile,), _ = analyse(dataset, settings, plan, lambda _stage, _steps: advance)
     path = museum / "profile.json"
     profile.save(path)
     return path

@@ -63,8 +63,8 @@ def profile(
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.framework.drawing import check_picture
-    from nearsight.experiments.profiling.device import device_pipelines, device_sizes
-    from nearsight.experiments.profiling.measuring import ProfilingPlan, Progress, analyse, default_sizes
+    from nearsight.experiments.profiling.analysis import analyse
+    from nearsight.experiments.profiling.measuring import ProfilingPlan, Progress
     from nearsight.experiments.profiling.picture import draw_profiles
 
     picture = figure or out.with_suffix(".png")
@@ -79,11 +79,9 @@ def profile(
     if quick:
         plan = plan.shortened()
     if device:
-        settings = RecognitionSettings(backend=backend)
-        pipelines = device_pipelines(settings, _parse_numbers(features, "--features"))
+        settings, counts = RecognitionSettings(backend=backend), _parse_numbers(features, "--features")
     else:
-        settings = RecognitionSettings(backend=backend, query_features=query_features)
-        pipelines = [settings]
+        settings, counts = RecognitionSettings(backend=backend, query_features=query_features), None
     dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
     with ExitStack() as bars:
 
@@ -91,8 +89,7 @@ def profile(
             bars.close()
             return bars.enter_context(progress_bar(stage, steps))
 
-        sizes_of = device_sizes if device else default_sizes
-        profiles, skipped = analyse(dataset, settings, pipelines, plan, progress, sizes=sizes_of)
+        profiles, skipped = analyse(dataset, settings, plan, progress, features=counts)
     result = DeviceProfile(profiles=profiles) if device else profiles[0]
     result.save(out)
     draw_profiles(profiles, picture, with_extraction=device)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,8 +44,6 @@ from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
 """Called with the number of steps processed since the last call."""
-StageProgress = Callable[[str, int], Progress]
-"""Called with the name and the number of steps of a stage at its start; returns its progress callback."""
 
 _DEGREES = (1, 2, 3)
 _FOLDS = 8
@@ -120,70 +118,8 @@ class SubsetRow:
     precision: float
 
 
-def default_sizes(objects: int) -> tuple[int, ...]:
-    """Sizes that cover a data set: 1, and fractions of its objects up to all of them."""
-    parts = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-    return tuple(sorted({1, *(max(1, round(objects * part)) for part in parts)}))
-
-
 def no_progress(_steps: int) -> None:
     """Ignore progress."""
-
-
-def analyse(
-    dataset: Dataset,
-    settings: RecognitionSettings,
-    pipelines: Sequence[RecognitionSettings],
-    plan: ProfilingPlan,
-    progress: StageProgress = lambda _stage, _steps: no_progress,
-    *,
-    sizes: Callable[[int], tuple[int, ...]] = default_sizes,
-) -> tuple[tuple[CacheProfile, ...], tuple[str, ...]]:
-    """Make the whole offline analysis for each pipeline, with the same objects, subsets and photos.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        References and photos of them.
-    settings : RecognitionSettings
-        Pipeline that trains the objects.
-    pipelines : sequence of RecognitionSettings
-        Pipelines that are measured: ``settings``, or those of a device.
-    plan : ProfilingPlan
-        Without sizes, ``sizes`` chooses them for the number of trained objects.
-    progress : callable
-        Called at the start of each stage.
-    sizes : callable
-        See ``plan``.
-
-    Returns
-    -------
-    profiles : tuple of CacheProfile
-        One per pipeline.
-    skipped : tuple of str
-        Images that could not be used, and why.
-
-    Raises
-    ------
-    InvalidArgument
-        If no object or no photo is usable, or no profile can be fitted to the measurements.
-    """
-    training = progress("training objects", len(dataset.references))
-    models, failures = train_references(dataset.references, settings, training)
-    skipped, profiles = _problems(failures), []
-    plan = replace(plan, sizes=plan.sizes or sizes(len(models)))
-    for pipeline in pipelines:
-        name = f"{pipeline.query_features} features"
-        reading = progress(f"{name}: reading photos", len(dataset.queries))
-        data = prepare(dataset, pipeline, reading, models)
-        rows = measure(data, plan, pipeline, progress(f"{name}: measuring", plan.steps))
-        profiles.append(fit_profile(rows, data, pipeline, time.time()))
-        skipped += data.skipped
-    return tuple(profiles), tuple(dict.fromkeys(skipped))
-
-
-def _problems(failures: Mapping[str, InvalidArgument]) -> list[str]:
-    return [f"{object_id}: {error.message}" for object_id, error in failures.items()]
 
 
 def prepare(
@@ -204,7 +140,7 @@ def prepare(
     problems: list[str] = []
     if models is None:
         models, failures = train_references(dataset.references, settings, progress)
-        problems += _problems(failures)
+        problems += [f"{object_id}: {error.message}" for object_id, error in failures.items()]
     extractor = OrbExtractor(settings.fast_threshold)
     trained = {model.object_id for model in models}
     queries, times_s = [], []

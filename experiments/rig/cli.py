@@ -129,7 +129,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
 
     def on_row(row: RequestRow) -> None:
         done.append(row)
-        if events:
+        if advance is None:
             write_event({"answered_by": row.answered_by, "latency_ms": row.latency_ms})
         else:
             advance(1)

@@ -11,11 +11,10 @@ from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.datasets.dataset import Dataset
-from nearsight.experiments.profiling.device import device_pipelines
+from nearsight.experiments.profiling.analysis import analyse
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
     ProfilingPlan,
-    analyse,
     fit_profile,
     measure,
     no_progress,
@@ -83,8 +82,7 @@ class EdgeProfiles:
 
 def measure_edge(dataset: Dataset, amount: ProfileAmount, seed: int) -> CacheProfile:
     """Make the offline analysis of an edge on this machine (dissertation, 3.3.1), with default settings."""
-    settings = RecognitionSettings()
-    (profile,), _ = analyse(dataset, settings, [settings], amount.plan(seed))
+    (profile,), _ = analyse(dataset, RecognitionSettings(), amount.plan(seed))
     return profile
 
 
@@ -109,8 +107,7 @@ def measure_profiles(
     Devices and edge run on the same machine here, so the edge uses the curve of 800 features.
     """
     settings = RecognitionSettings()
-    pipelines = device_pipelines(settings, feature_counts)
-    adaptive, _ = analyse(dataset, settings, pipelines, amount.plan(seed))
+    adaptive, _ = analyse(dataset, settings, amount.plan(seed), features=feature_counts)
     profiles = {one.query_features: one for one in adaptive}
     folder.mkdir(parents=True, exist_ok=True)
     found = Profiles.in_folder(folder)

@@ -30,7 +30,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.profiling.device import FEATURE_COUNTS, quick_pipeline
+from nearsight.experiments.profiling.analysis import FEATURE_COUNTS, quick_pipeline
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
     extraction_time,

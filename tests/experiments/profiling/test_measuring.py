@@ -14,11 +14,11 @@ from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.datasets.loading import load_dataset
+from nearsight.experiments.profiling.analysis import default_sizes
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
     ProfilingPlan,
     SubsetRow,
-    default_sizes,
     extraction_time,
     fit_polynomial,
     fit_profile,

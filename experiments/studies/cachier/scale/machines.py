@@ -24,7 +24,7 @@ from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.profiling.device import FEATURE_COUNTS
+from nearsight.experiments.profiling.analysis import FEATURE_COUNTS
 from nearsight.experiments.studies.cachier.scale.operating_point import AS_TESTBED, PAPER
 from nearsight.experiments.studies.cachier.scale.photos import EDGE_OBJECTS, PhotoKind, mark_of, measure_kind
 from nearsight.experiments.studies.museums import MUSEUM, dataset_of
