@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nearsight.common.errors import InternalError, InvalidMessage, StatusCode
 from nearsight.common.recognition.codec import recognized_object_from_proto
@@ -34,14 +34,6 @@ class Answer:
     sent_bytes: int = 0
     received_bytes: int = 0
     """Bytes sent to and received from the next tier."""
-
-    def after(self, first: Answer) -> Answer:
-        """This answer as the one to a second message, with the bytes of both messages."""
-        return replace(
-            self,
-            sent_bytes=first.sent_bytes + self.sent_bytes,
-            received_bytes=first.received_bytes + self.received_bytes,
-        )
 
 
 def answer_of(reply: Reply, tier: str, sent_bytes: int) -> tuple[Answer, RecognizeResponse]:

@@ -37,7 +37,7 @@ not ask the cloud again, because that would double the load of an overloaded clo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Generic
 
@@ -164,7 +164,9 @@ class RequestFlow(Generic[Q]):
         work, self._work = self._work, None
         if work is None or self.phase is Phase.DONE:
             return None
-        return Look(self._looking) if self._looking is not None else self._ask(now_s)
+        if self._looking is not None:
+            return Look(self._looking)
+        return self._ask(self._question, now_s) if self._question is not None else None
 
     def not_made(self, error: NearsightError, now_s: float) -> Effect[Q] | None:
         """Reading the photo, extracting its features or encoding the image failed."""
@@ -202,9 +204,11 @@ class RequestFlow(Generic[Q]):
             stands = self._query.one_look and answer.grain != NETWORK  # networks do not use features
             if unknown and not stands and left_s >= LEAST_REPETITION_S:
                 question.first, question.form = answer, IMAGE
-                return self._make_or_ask(question, now_s)
-        else:
-            answer = answer.after(question.first)
+                return self._ask(question, now_s)
+        else:  # with the bytes of both messages
+            sent_bytes = question.first.sent_bytes + answer.sent_bytes
+            received_bytes = question.first.received_bytes + answer.received_bytes
+            answer = replace(answer, sent_bytes=sent_bytes, received_bytes=received_bytes)
         return self._answered(question, answer, now_s, complete=True)
 
     def failed(self, attempt: int, error: NearsightError, now_s: float) -> Effect[Q] | None:
@@ -258,7 +262,7 @@ class RequestFlow(Generic[Q]):
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form together, once per question."""
-        refused = self._errors and any(isinstance(error, CallerError) for error in self._errors)
+        refused = any(isinstance(error, CallerError) for error in self._errors)
         standby = self._standby if self._standby_left and not refused else None
         choice = None
         if self._remaining_tiers and self.deadline_s - now_s >= SMALLEST_TRY_S:
@@ -267,7 +271,7 @@ class RequestFlow(Generic[Q]):
         if choice is not None:
             self._remaining_tiers.remove(choice.tier)
             self._question = _Question(choice, choice.form, now_s)
-            return self._make_or_ask(self._question, now_s)
+            return self._ask(self._question, now_s)
         if standby is not None:
             self._standby_left = False
             self.phase = Phase.LOOKING
@@ -275,15 +279,12 @@ class RequestFlow(Generic[Q]):
             return self._look_next(now_s)
         return self._finish(self._no_tier_left(now_s))
 
-    def _make_or_ask(self, question: _Question, now_s: float) -> Effect[Q]:
+    def _ask(self, question: _Question, now_s: float) -> Effect[Q]:
+        """Ask the tier, or make the form first in which the query is sent."""
         self.phase = Phase.MAKING
         self._work = self._query.missing(question.form)
-        return self._work or self._ask(now_s)
-
-    def _ask(self, now_s: float) -> Effect[Q]:
-        question = self._question
-        if question is None:
-            raise RuntimeError("no question is open")
+        if self._work is not None:
+            return self._work
         again = question.first is not None
         if not again:
             self._computed_ms += (now_s - self._working_since_s) * 1000

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.text import percent
 
 FEATURES, IMAGE = "features", "image"
 _NEWEST_WEIGHT = 0.1
 _NEWEST_OUTCOME_WEIGHT = 0.05
+_PRIOR_LATENCY_MS, _PRIOR_MBPS = 20.0, 20.0
+"""Assumption about a link before the first transfer."""
 _PRIOR_SIZES = (1_000.0, 50_000.0)
 _PRIOR_WEIGHT = 0.5
 _LEAST_PRIOR_WEIGHT = 0.01
@@ -43,11 +44,8 @@ class LinkEstimate:
     would make every link look slow. So a line is fitted to recent transfers by weighted linear regression of
     time over size. Weights decay with each transfer, so that about the last twenty matter.
 
-    Parameters
-    ----------
-    latency_ms, mbps : float
-        Initial assumption. Its weight decays as transfers are measured, but stays above 0, so that the line
-        is defined even if all transfers have the same size.
+    The assumption before the first transfer loses weight as transfers are measured. Its weight stays above
+    0, so that the line is defined even if all transfers have the same size.
 
     Attributes
     ----------
@@ -57,17 +55,10 @@ class LinkEstimate:
         Additional time per byte of content.
     measured : bool
         Whether a transfer was measured.
-
-    Raises
-    ------
-    InvalidArgument
-        If an assumption is not positive and finite.
     """
 
-    def __init__(self, latency_ms: float = 20.0, mbps: float = 20.0) -> None:
-        if not (0 < latency_ms < math.inf and 0 < mbps < math.inf):
-            raise InvalidArgument(f"a link needs a latency and a rate above 0, got {latency_ms}, {mbps}")
-        self.latency_ms, self.ms_per_byte = latency_ms, 8e-3 / mbps
+    def __init__(self) -> None:
+        self.latency_ms, self.ms_per_byte = _PRIOR_LATENCY_MS, 8e-3 / _PRIOR_MBPS
         self.measured = False
         # Sums of weight, size, time, size² and size · time: first of the assumption, then of the
         # measurements.
@@ -115,65 +106,26 @@ class Payload:
     """Time that the sender needs to make it [ms]; 0 for features that are already extracted."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadDecision:
-    """The chosen form, with the inputs of the decision."""
-
-    form: str
-    """The chosen form."""
-    expected_ms: Mapping[str, float]
-    """Expected time to the answer by form [ms]."""
-    explored: bool
-    """Whether the form was chosen only to measure it again."""
-    payloads: Sequence[Payload]
-    """The forms that were possible."""
-    latency_ms: float
-    ms_per_byte: float
-    """Estimate of the link."""
-    unknown_share: float
-    """Share of recent photos whose features were unknown."""
-    link_measured: bool = True
-    """Whether the link was measured; otherwise its values are assumed."""
-
-    @property
-    def why(self) -> str:
-        """The decision in one line, for display."""
-        forms = ", ".join(
-            f"{payload.form} {payload.size_bytes / 1e3:.1f} kB: {self.expected_ms[payload.form]:.1f} ms"
-            for payload in self.payloads
-        )
-        reason = "to measure it again" if self.explored else "expected sooner"
-        mbps = 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
-        assumed = "" if self.link_measured else " (assumed)"
-        link = f"link {self.latency_ms:.1f} ms + {mbps:.1f} Mbit/s{assumed}"
-        return f"{self.form} ({reason}); {forms}; {link}, {percent(self.unknown_share)} unknown"
-
-
 class OffloadChoice:
     """Chooses between forms and learns from every answer.
 
     Parameters
     ----------
-    link : LinkEstimate
-        The link to the receiver; exclusively owned from now on.
     receiver_ms : mapping of str to float
         The possible forms, with the receiver's assumed computing time for each [ms].
-
-    Raises
-    ------
-    InvalidArgument
-        If there is no form, or a time is not valid.
     """
 
-    def __init__(self, link: LinkEstimate, receiver_ms: Mapping[str, float]) -> None:
-        if not receiver_ms or not all(0 <= value < math.inf for value in receiver_ms.values()):
-            raise InvalidArgument(
-                f"every form needs a finite receiver's time from 0 on, got {dict(receiver_ms)}"
-            )
+    def __init__(self, receiver_ms: Mapping[str, float]) -> None:
         self.unknown_share = 0.0
         """Share of recent photos whose features were unknown."""
-        self._link = link
+        self.expected_ms: Mapping[str, float] = {}
+        """Expected time to the answer by form, at the last choice [ms]; empty before it."""
+        self.explored = False
+        """Whether the last form was chosen only to measure it again."""
+        self._link = LinkEstimate()
         self._receiver_ms = dict(receiver_ms)
+        self._payloads: Sequence[Payload] = ()
+        self._chosen = ""
         self._behind_ms = 0.0
         # Choices since each form was last sent, and the expected time spent on them.
         self._unsent = dict.fromkeys(receiver_ms, 0)
@@ -210,15 +162,10 @@ class OffloadChoice:
             self._behind_ms += _NEWEST_WEIGHT * (behind_ms - self._behind_ms)
         self.unknown_share += _NEWEST_OUTCOME_WEIGHT * (unknown - self.unknown_share)
 
-    def choose(self, payloads: Sequence[Payload]) -> OffloadDecision:
+    def choose(self, payloads: Sequence[Payload]) -> str:
         """Choose one of the forms that are possible for this photo; the first one in a tie.
 
         A form that was not sent for long is tried again, if the cost of the trial is within the budget.
-
-        Raises
-        ------
-        InvalidArgument
-            If there is no form, or an unknown one.
         """
         _, expected_ms = self._expected_times(payloads)
         best = chosen = min(expected_ms, key=expected_ms.__getitem__)
@@ -231,19 +178,25 @@ class OffloadChoice:
         for form in expected_ms:
             self._unsent[form] += 1
         self._unsent[chosen] = 0
-        explored = chosen != best
-        self._spent_ms = 0.0 if explored else self._spent_ms + expected_ms[chosen]
-        link = self._link
-        return OffloadDecision(
-            form=chosen,
-            expected_ms=expected_ms,
-            explored=explored,
-            payloads=payloads,
-            latency_ms=link.latency_ms,
-            ms_per_byte=link.ms_per_byte,
-            unknown_share=self.unknown_share,
-            link_measured=link.measured,
+        self._payloads, self._chosen, self.expected_ms = payloads, chosen, expected_ms
+        self.explored = chosen != best
+        self._spent_ms = 0.0 if self.explored else self._spent_ms + expected_ms[chosen]
+        return chosen
+
+    @property
+    def why(self) -> str:
+        """The last choice and the current estimates in one line, for display; empty before a choice."""
+        if not self.expected_ms:
+            return ""
+        forms = ", ".join(
+            f"{payload.form} {payload.size_bytes / 1e3:.1f} kB: {self.expected_ms[payload.form]:.1f} ms"
+            for payload in self._payloads
         )
+        reason, link = "to measure it again" if self.explored else "expected sooner", self._link
+        mbps = 8e-3 / link.ms_per_byte if link.ms_per_byte > 0 else math.inf
+        assumed = "" if link.measured else " (assumed)"
+        rate = f"link {link.latency_ms:.1f} ms + {mbps:.1f} Mbit/s{assumed}"
+        return f"{self._chosen} ({reason}); {forms}; {rate}, {percent(self.unknown_share)} unknown"
 
     def overhead(
         self, image_bytes: int, features_bytes: int, extraction_ms: float | None
@@ -278,15 +231,8 @@ class OffloadChoice:
         """Expected time to the first answer by form, and to the last one, after a possible second message."""
         first_ms: dict[str, float] = {}
         for payload in payloads:
-            receiver_ms = self._receiver_ms.get(payload.form)
-            if receiver_ms is None:
-                raise InvalidArgument(
-                    f"unknown form {payload.form!r}, possible are {sorted(self._receiver_ms)}"
-                )
             transfer_ms = self._link.transfer_ms(payload.size_bytes)
-            first_ms[payload.form] = payload.before_ms + transfer_ms + receiver_ms
-        if not first_ms:
-            raise InvalidArgument("there is no form to choose from")
+            first_ms[payload.form] = payload.before_ms + transfer_ms + self._receiver_ms[payload.form]
         last_ms = dict(first_ms)
         if FEATURES in first_ms and IMAGE in first_ms:
             last_ms[FEATURES] += self.unknown_share * (first_ms[IMAGE] + self._behind_ms)

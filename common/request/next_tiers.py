@@ -34,7 +34,7 @@ from nearsight.common.errors import (
     Unauthenticated,
 )
 from nearsight.common.request.answer import Lesson
-from nearsight.common.request.forms import FEATURES, LinkEstimate, OffloadChoice, OffloadDecision, Payload
+from nearsight.common.request.forms import FEATURES, OffloadChoice, Payload
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.settings import SettingsGroup
 
@@ -214,8 +214,7 @@ class NextTiers:
         self.unreachable_advice = rules.unreachable_advice
         """Advice if no tier is reachable."""
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
-        self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
-        self._last: dict[str, OffloadDecision] = {}
+        self._forms = {name: OffloadChoice(computing_ms) for name in self._breakers}
         self.features_bytes = query_features * BYTES_PER_FEATURE
         """Expected size of features that are not extracted yet: mean of those sent recently [bytes]."""
         self._mean_features_bytes = float(self.features_bytes)
@@ -228,7 +227,7 @@ class NextTiers:
     def why(self) -> dict[str, str]:
         """The last choice between forms by tier, for display."""
         with self._lock:
-            return {name: decision.why for name, decision in self._last.items()}
+            return {name: why for name, forms in self._forms.items() if (why := forms.why)}
 
     def choose(
         self, left: Sequence[str], payloads: Sequence[Payload], now_s: float, *, standby: bool = False
@@ -244,10 +243,7 @@ class NextTiers:
                 return None
             tier = healthy[0] if healthy else left[0]
             permit = self._breakers[tier].acquire(now_s)
-            form = payloads[0].form
-            if len(payloads) > 1:
-                decision = self._last[tier] = self._forms[tier].choose(payloads)
-                form = decision.form
+            form = self._forms[tier].choose(payloads) if len(payloads) > 1 else payloads[0].form
         if len(healthy) + standby < 2:
             return Choice(tier, form, permit)
         max_s = self._rules.breaker.probe_timeout_s if permit.probe else self._rules.max_s

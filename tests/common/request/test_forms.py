@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.errors import InvalidArgument
-from nearsight.common.request.forms import (
-    EXPLORE_SHARE,
-    LinkEstimate,
-    OffloadChoice,
-    OffloadDecision,
-    Payload,
-)
+from nearsight.common.request.forms import EXPLORE_SHARE, LinkEstimate, OffloadChoice, Payload
 
 RECEIVER_MS = {"features": 5.0, "image": 15.0}
 FEATURES = Payload("features", 36_000)
@@ -23,64 +16,72 @@ SMALL_IMAGE = Payload("image", 9_000)
 
 
 def choice(mbps: float = 10.0) -> OffloadChoice:
-    return OffloadChoice(LinkEstimate(20.0, mbps), RECEIVER_MS)
+    """A choice over a link with a latency of 20 ms."""
+    made = OffloadChoice(RECEIVER_MS)
+    for number in range(400):
+        form, size = ("image", 60_000) if number % 2 else ("features", 8_000)
+        made.observe(form, size, 20.0 + 8e-3 / mbps * size, RECEIVER_MS[form])
+    return made
 
 
 def test_the_cost_of_a_form_is_the_sum_of_preparation_transfer_and_computation() -> None:
-    decision = choice(mbps=8.0).choose([Payload("features", 30_000, before_ms=12.0), IMAGE])
-    assert decision.expected_ms == pytest.approx({"features": 12 + 20 + 30 + 5, "image": 20 + 60 + 15})
-    assert (decision.form, decision.explored) == ("features", False)
+    made = choice(mbps=8.0)
+    assert made.choose([Payload("features", 30_000, before_ms=12.0), IMAGE]) == "features"
+    expected_ms = {"features": 12 + 20 + 30 + 5, "image": 20 + 60 + 15}
+    assert made.expected_ms == pytest.approx(expected_ms, rel=0.01)
+    assert not made.explored
 
 
 def test_available_features_are_preferred_to_a_larger_image() -> None:
-    assert choice().choose([FEATURES, IMAGE]).form == "features"
+    assert choice().choose([FEATURES, IMAGE]) == "features"
 
 
 def test_a_slow_network_prefers_fewer_bytes_and_a_fast_one_less_computing() -> None:
-    assert choice(mbps=1.0).choose([FEATURES, SMALL_IMAGE]).form == "image"
-    assert choice(mbps=1000.0).choose([FEATURES, SMALL_IMAGE]).form == "features"
+    assert choice(mbps=1.0).choose([FEATURES, SMALL_IMAGE]) == "image"
+    assert choice(mbps=1000.0).choose([FEATURES, SMALL_IMAGE]) == "features"
 
 
 def test_a_slow_sender_leaves_the_extraction_to_a_faster_receiver() -> None:
     slow_device = Payload("features", 36_000, before_ms=250.0)
-    assert choice().choose([slow_device, IMAGE]).form == "image"
+    assert choice().choose([slow_device, IMAGE]) == "image"
 
 
 def test_a_measured_link_changes_the_choice() -> None:
     made = choice(mbps=100.0)
-    assert made.choose([FEATURES, SMALL_IMAGE]).form == "features"
+    assert made.choose([FEATURES, SMALL_IMAGE]) == "features"
     for size, transfer_ms in [(36_000, 310.0), (9_000, 92.0)] * 20:  # 1 Mbit/s
         made.observe("features", size, transfer_ms, 5.0)
-    assert made.choose([FEATURES, SMALL_IMAGE]).form == "image"
+    assert made.choose([FEATURES, SMALL_IMAGE]) == "image"
 
 
 def test_a_measured_receiver_changes_the_choice() -> None:
     made = choice(mbps=100.0)
     for _ in range(60):
         made.observe("features", 36_000, 23.0, 60.0)
-    assert made.choose([FEATURES, IMAGE]).form == "image"
+    assert made.choose([FEATURES, IMAGE]) == "image"
 
 
 def test_a_single_form_is_chosen() -> None:
-    assert choice().choose([IMAGE]).form == "image"
-
-
-def decisions(made: OffloadChoice, payloads: list[Payload], count: int) -> list[OffloadDecision]:
-    return [made.choose(payloads) for _ in range(count)]
+    assert choice().choose([IMAGE]) == "image"
 
 
 def test_the_other_form_is_explored_at_intervals() -> None:
-    made = decisions(choice(), [FEATURES, IMAGE], 1000)
-    explored = [decision for decision in made if decision.explored]
-    assert 5 <= len(explored) <= 20
-    assert all("measure it again" in decision.why for decision in explored)
+    made, reasons = choice(), []
+    for _ in range(1000):
+        made.choose([FEATURES, IMAGE])
+        if made.explored:
+            reasons.append(made.why)
+    assert 5 <= len(reasons) <= 20
+    assert all("measure it again" in why for why in reasons)
 
 
 @pytest.mark.parametrize("mbps", [0.5, 2.0, 50.0])
 def test_exploring_never_costs_more_than_its_share(mbps: float) -> None:
-    made = decisions(choice(mbps), [FEATURES, IMAGE], 3000)
-    best_ms = sum(min(decision.expected_ms.values()) for decision in made)
-    spent_ms = sum(decision.expected_ms[decision.form] for decision in made)
+    made, best_ms, spent_ms = choice(mbps), 0.0, 0.0
+    for _ in range(3000):
+        form = made.choose([FEATURES, IMAGE])
+        best_ms += min(made.expected_ms.values())
+        spent_ms += made.expected_ms[form]
     assert best_ms < spent_ms <= (1 + EXPLORE_SHARE) * best_ms * (1 + 1e-9)
 
 
@@ -89,36 +90,29 @@ def test_a_form_is_chosen_again_when_its_receiver_becomes_fast() -> None:
     made.observe("image", 9_000, 21.0, 900.0)  # a receiver that was busy once
     real_ms = {"features": 5.0, "image": 1.0}
     for _ in range(8000):
-        form = made.choose([FEATURES, SMALL_IMAGE]).form
+        form = made.choose([FEATURES, SMALL_IMAGE])
         size = FEATURES.size_bytes if form == "features" else SMALL_IMAGE.size_bytes
         made.observe(form, size, 20 + 8e-5 * size, real_ms[form])
-    assert made.choose([FEATURES, SMALL_IMAGE]).form == "image"
+    assert made.choose([FEATURES, SMALL_IMAGE]) == "image"
 
 
-def test_a_decision_gives_its_reason() -> None:
-    why = choice().choose([FEATURES, IMAGE]).why
-    assert why.startswith("features (expected sooner); features 36.0 kB: ")
-    assert "image 60.0 kB" in why
-    assert "10.0 Mbit/s" in why
-
-
-def test_forms_that_are_unknown_or_missing_are_refused() -> None:
-    for payloads in ([], [Payload("video", 1)]):
-        with pytest.raises(InvalidArgument):
-            choice().choose(payloads)
-    with pytest.raises(InvalidArgument):
-        OffloadChoice(LinkEstimate(), {})
+def test_a_choice_gives_its_reason() -> None:
+    made = choice()
+    assert not made.why
+    made.choose([FEATURES, IMAGE])
+    assert made.why.startswith("features (expected sooner); features 36.0 kB: ")
+    assert "image 60.0 kB" in made.why
+    assert "20.0 ms + 10.0 Mbit/s" in made.why
 
 
 def test_unknown_features_cost_the_image_as_well() -> None:
     made = choice(mbps=8.0)
     for _ in range(400):
         made.observe_outcome(unknown=True)
-    both = made.choose([Payload("features", 30_000, before_ms=12.0), IMAGE])
-    assert both.expected_ms == pytest.approx({"features": 67 + 95, "image": 95})
-    assert both.form == "image"
-    alone = made.choose([Payload("features", 30_000, before_ms=12.0)])
-    assert alone.expected_ms == pytest.approx({"features": 67}), "without an image there is no second trip"
+    assert made.choose([Payload("features", 30_000, before_ms=12.0), IMAGE]) == "image"
+    assert made.expected_ms == pytest.approx({"features": 67 + 95, "image": 95}, rel=0.01)
+    made.choose([Payload("features", 30_000, before_ms=12.0)])
+    assert made.expected_ms == pytest.approx({"features": 67}, rel=0.01), "no image, no second trip"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.9])
@@ -138,9 +132,9 @@ def test_unknown_features_add_a_second_trip_to_the_tiers_behind_the_receiver() -
     for number in range(100):
         near.observe_outcome(unknown=number % 5 == 0)
         far.observe_outcome(unknown=number % 5 == 0, behind_ms=200.0)
-    assert near.choose([FEATURES, IMAGE]).form == "features"
-    assert far.choose([FEATURES, IMAGE]).form == "image"
-    assert far.choose([FEATURES, IMAGE]).expected_ms["image"] < 50.0, "both forms make the same first trip"
+    assert near.choose([FEATURES, IMAGE]) == "features"
+    assert far.choose([FEATURES, IMAGE]) == "image"
+    assert far.expected_ms["image"] < 50.0, "both forms make the same first trip"
 
 
 # The link
@@ -149,24 +143,17 @@ def test_unknown_features_add_a_second_trip_to_the_tiers_behind_the_receiver() -
 @given(
     latency_ms=st.floats(1, 300),
     mbps=st.floats(0.5, 200),
-    assumed_mbps=st.floats(1, 100),
     seed=st.integers(0, 100),
 )
 def test_latency_and_rate_are_estimated_from_transfers_of_two_sizes(
-    latency_ms: float, mbps: float, assumed_mbps: float, seed: int
+    latency_ms: float, mbps: float, seed: int
 ) -> None:
-    link = LinkEstimate(mbps=assumed_mbps)
+    link = LinkEstimate()
     rng = np.random.default_rng(seed)
     for size in rng.choice([8_000, 60_000], 200).tolist():
         link.observe(size, latency_ms + 8e-3 / mbps * size)
     for size in (8_000, 60_000):
         assert link.transfer_ms(size) == pytest.approx(latency_ms + 8e-3 / mbps * size, rel=0.25, abs=6)
-
-
-def test_before_the_first_transfer_the_assumed_values_are_used() -> None:
-    link = LinkEstimate(latency_ms=30.0, mbps=10.0)
-    assert link.transfer_ms(12_500) == pytest.approx(40.0)
-    assert (link.latency_ms, link.ms_per_byte) == (30.0, 8e-3 / 10.0)
 
 
 def test_a_network_that_changes_is_followed() -> None:
@@ -204,9 +191,3 @@ def test_impossible_transfer_times_are_ignored(transfer_ms: float) -> None:
     link = LinkEstimate()
     link.observe(1_000, transfer_ms)
     assert link.transfer_ms(1_000) == LinkEstimate().transfer_ms(1_000)
-
-
-@pytest.mark.parametrize("wrong", [{"latency_ms": 0.0}, {"mbps": 0.0}, {"mbps": math.inf}])
-def test_impossible_assumptions_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InvalidArgument):
-        LinkEstimate(**wrong)  # type: ignore[arg-type]

@@ -39,24 +39,11 @@ def form(next_tiers: NextTiers, *payloads: Payload, tier: str = "cloud") -> str:
     return choice.form
 
 
-def test_over_a_slow_link_features_are_extracted_to_send_less() -> None:
-    next_tiers = measured(40.0, 5.0, 30.0, 20.0)
-    assert form(next_tiers, Payload(FEATURES, FEATURES_BYTES, 15.0), BOTH[1]) == FEATURES
-    assert "features" in next_tiers.why()["cloud"]
-    assert "Mbit/s" in next_tiers.why()["cloud"]
-
-
 def test_the_compute_time_of_the_cloud_is_not_part_of_the_link_estimate() -> None:
     next_tiers = measured(40.0, 5.0, 300.0, 300.0)
     form(next_tiers)
     latency_ms = float(next_tiers.why()["cloud"].split("link ")[1].split(" ms")[0])
     assert latency_ms == pytest.approx(40.0, rel=0.05)
-
-
-def test_over_a_fast_link_a_fast_cloud_extracts_the_features() -> None:
-    next_tiers = measured(1.0, 1000.0, 8.0, 5.0)
-    assert form(next_tiers, Payload(FEATURES, FEATURES_BYTES, 40.0), BOTH[1]) == IMAGE
-    assert form(next_tiers) == FEATURES, "available features save computation in the cloud"
 
 
 def test_each_tier_has_a_link_of_its_own() -> None:
