@@ -13,7 +13,6 @@ from typing import Self
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import (
     ExpectedLatency,
     FloatArray,
@@ -40,13 +39,6 @@ class ExtractionCurves:
     spends before it offloads: 0 if it sends the image."""
     recall: FloatArray
     """(K + 1,) float64: recall_D(k)."""
-
-    def __post_init__(self) -> None:
-        if self.lookup_ms.shape != self.recall.shape or self.lookup_ms.ndim != 1 or not len(self.recall):
-            raise InvalidArgument(
-                "lookup_ms and recall must have the same shape (K + 1,), "
-                f"got {self.lookup_ms.shape} and {self.recall.shape}"
-            )
 
     @classmethod
     def of_profile(cls, profile: CacheProfile, k_max: int) -> Self:
@@ -93,10 +85,6 @@ class PrefetchFacts:
     correction: float = 1.0
     """Current times of the machine relative to those of the curves."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.stays <= 1:
-            raise InvalidArgument(f"the probability of staying must be in [0, 1], got {self.stays}")
-
     def is_close_to(self, other: PrefetchFacts) -> bool:
         """Whether the decision is kept if the inputs change to the others."""
         before, after = self.following, other.following
@@ -126,12 +114,7 @@ class PrefetchOptimizer:
     Parameters
     ----------
     curves : sequence of ExtractionCurves
-        One for each number of features, all different; not corrected.
-
-    Raises
-    ------
-    InvalidArgument
-        If there are none, or two for the same number.
+        At least one; for each number of features, all different; not corrected.
 
     Notes
     -----
@@ -139,24 +122,20 @@ class PrefetchOptimizer:
     """
 
     def __init__(self, curves: Sequence[ExtractionCurves]) -> None:
-        numbers = [one.query_features for one in curves]
-        if not numbers or len(set(numbers)) != len(numbers):
-            raise InvalidArgument(f"curves are needed for different numbers of features, got {numbers}")
         self._curves = sorted(curves, key=lambda one: one.query_features)
 
-    def decide(self, facts: PrefetchFacts, k_max: int | None = None) -> PrefetchDecision:
+    def decide(self, facts: PrefetchFacts, k_max: int) -> PrefetchDecision:
         """Choose k and the features; of equally good choices the smaller k, then the fewer features.
 
         Parameters
         ----------
         facts : PrefetchFacts
             The current inputs.
-        k_max : int, optional
+        k_max : int
             Maximum number of objects, e.g. because of memory.
         """
         described = max(len(one.lookup_ms) for one in self._curves) - 1
-        limit = described if k_max is None else max(0, min(k_max, described))
-        names, cached = facts.candidates(limit)
+        names, cached = facts.candidates(min(k_max, described))
         equations = {one.query_features: _equation(one, cached, facts) for one in self._curves}
         latencies = {features: equation.evaluate() for features, equation in equations.items()}
         best = {features: int(np.argmin(latency)) for features, latency in latencies.items()}

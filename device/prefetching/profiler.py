@@ -29,7 +29,6 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import LookupCorrection, RollingMean
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.prefetching.predictions import EdgeTimes
@@ -95,14 +94,12 @@ class DeviceProfiler:
         ``transfer_ms`` is the network part of an answer of the edge, which later reports the time of a photo;
         None for other tiers.
         """
-        tier_ms = max(0.0, tier_ms)
+        tier_ms = min(max(0.0, tier_ms), round_trip_ms)  # a faulty tier may report any time
+        reports = transfer_ms is not None
         with self._lock:
             if transfer_ms is not None:
                 self._transfer.observe_photo(transfer_ms)
-            reports = transfer_ms is not None
-            self._miss_latency.observe(
-                max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable, reports=reports
-            )
+            self._miss_latency.observe(round_trip_ms, tier_ms, avoidable=avoidable, reports=reports)
             self.miss_ms = self._miss_latency.median_ms
 
     def observe_edge(self, now: EdgeTimes) -> None:
@@ -162,21 +159,12 @@ class AvoidableLatency:
     window : int
         Number of last answers of which the median is taken; the dissertation's mean is over 10.
 
-    Raises
-    ------
-    InvalidArgument
-        If ``prior_ms`` is negative or not finite, or ``window`` is below 1.
-
     Notes
     -----
     Source: Cachier dissertation, section 4.4; the selection of answers differs, see the module's docstring.
     """
 
     def __init__(self, prior_ms: float = 100.0, window: int = 10) -> None:
-        if not 0 <= prior_ms < math.inf:
-            raise InvalidArgument(f"the prior latency must be finite and not negative, got {prior_ms} ms")
-        if window < 1:
-            raise InvalidArgument(f"the window must hold at least one answer, got {window}")
         self._prior_ms = prior_ms
         self._window = window
         self._answers: deque[_Answer] = deque(maxlen=window)
@@ -198,16 +186,7 @@ class AvoidableLatency:
             is not among those that the device looked for.
         reports : bool
             Whether the tier regularly reports the current time of a photo; see `refreshed`.
-
-        Raises
-        ------
-        InvalidArgument
-            If a time is negative or not finite.
         """
-        if not 0 <= tier_ms <= round_trip_ms < math.inf:
-            raise InvalidArgument(
-                f"times must be finite, and at least that of the tier; got {round_trip_ms}, {tier_ms} ms"
-            )
         self._answers.append(_Answer(round_trip_ms if avoidable else tier_ms, tier_ms, avoidable, reports))
         if reports:
             self._now_ms.append(tier_ms)
@@ -217,14 +196,7 @@ class AvoidableLatency:
 
         The median of the last three such times and photos is used, of two the lower one: a device that
         underestimates the time asks the tier, and thereby measures it.
-
-        Raises
-        ------
-        InvalidArgument
-            If the time is negative or not finite.
         """
-        if not 0 <= tier_ms < math.inf:
-            raise InvalidArgument(f"the time must be finite and not negative, got {tier_ms} ms")
         self._now_ms.append(tier_ms)
         now_ms = statistics.median_low(self._now_ms)
         for answer in self._answers:

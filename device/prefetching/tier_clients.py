@@ -5,16 +5,16 @@ They use connections of their own, so that the transfer of a model never delays 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from nearsight.common.background.futures import outcome_of, pending, then
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InvalidMessage, NearsightError, PeerError
+from nearsight.common.errors import NearsightError, PeerError
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.next_objects import next_objects_from_proto
 from nearsight.common.rpc.call import message_of
@@ -33,6 +33,8 @@ _log = get_logger("device.edge")
 
 A = TypeVar("A")
 
+_LONGEST_ANSWER_MS = 60_000.0
+"""Longest time of a photo at an edge that is accepted as plausible [ms]."""
 _BACK_OFF_S = 5.0
 """Time for which a tier that did not answer is asked only after the others [s]."""
 
@@ -110,21 +112,25 @@ class EdgeClient(CatalogueClient):
     def _predicted_by(self, reply: Reply, round_trip_ms: float) -> Prediction:
         response = message_of(reply, GetNextObjectsResponse)
         following = next_objects_from_proto(response.next_objects, MOST_NEXT_OBJECTS)
-        prediction = Prediction(following, response.next_objects.revision)
-        try:
-            return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
-        except InvalidMessage as error:
-            log = _log.debug if self._warned else _log.warning  # once, not with every hit
-            log("the times that the edge reports are invalid and ignored", error=str(error))
-            self._warned = True
-            return prediction
+        now = self._now_at(reply, response.answer_ms, round_trip_ms)
+        return Prediction(following, response.next_objects.revision, now)
 
-
-def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeTimes | None:
-    if answer_ms == 0 or not reply.hops:
+    def _now_at(self, reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeTimes | None:
+        """The latency of a photo now; None if the edge states none, or one that is impossible."""
+        if answer_ms == 0 or not reply.hops:
+            return None
+        own = reply.hops[-1]
+        transfer_ms = round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms
+        if 0 < answer_ms <= _LONGEST_ANSWER_MS and 0 <= transfer_ms < math.inf:
+            return EdgeTimes(answer_ms, transfer_ms)
+        log = _log.debug if self._warned else _log.warning  # once, not with every hit
+        log(
+            "the times that the edge reports are invalid and ignored",
+            answer_ms=answer_ms,
+            transfer_ms=transfer_ms,
+        )
+        self._warned = True
         return None
-    own = reply.hops[-1]
-    return EdgeTimes(answer_ms, round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms)
 
 
 class TierCatalogues:
