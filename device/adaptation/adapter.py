@@ -49,7 +49,7 @@ class SecondLook:
     models : sequence of ObjectModel
         Vouched models; those without adapted views are ignored.
     own, shared : mapping of str to sequence of AdaptedView
-        Views learned here, and by others. All of them must have been checked (`refusal`).
+        Views learned here, and by others. All of them must have been checked (`is_plausible`).
     settings : RecognitionSettings
         The same as for the first lookup.
     rules : AdaptationRules
@@ -159,7 +159,7 @@ class Adapter:
                 self._views.size_bytes,
                 len(self._look),
                 self._learned,
-                sum(self._views.refused.values()),
+                self._views.refused,
                 self._looks,
                 self._found,
             )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +21,6 @@ from nearsight.device.adaptation.adapted_view import (
     view_to_bytes,
 )
 from nearsight.device.adaptation.evidence import evidence_for
-
-
-class Refusal(StrEnum):
-    """Why a view is not kept."""
-
-    MALFORMED = "malformed"
-    """Its bytes are not a view."""
-    OTHER_OBJECT = "other object"
-    OUTDATED = "outdated"
-    """For another version of the model than the one in memory."""
-    NO_SUCH_FEATURE = "no such feature"
-    """Refers to a view or features that the vouched model does not have."""
-    WRONG_SIZE = "wrong size"
-    """Too few features to be useful, or more than the limit."""
-    NOT_SIMILAR = "not similar"
-    """A descriptor is too far from the vouched one; no honest device creates such a view."""
-    NOTHING_NEW = "nothing new"
 
 
 def learn(
@@ -65,20 +47,19 @@ def learn(
     return AdaptedView(model.object_id, model.version, seen.view, theirs[rising], descriptors)
 
 
-def refusal(view: AdaptedView, model: ObjectModel, rules: AdaptationRules) -> Refusal | None:
-    """Why a view cannot be accepted for this vouched model; None if all its features are plausible."""
-    if view.object_id != model.object_id:
-        return Refusal.OTHER_OBJECT
-    if view.version != model.version:
-        return Refusal.OUTDATED
+def is_plausible(view: AdaptedView, model: ObjectModel, rules: AdaptationRules) -> bool:
+    """Whether a view belongs to this vouched model, and each descriptor is close to the vouched one.
+
+    No honest device creates other views.
+    """
+    if (view.object_id, view.version) != (model.object_id, model.version):
+        return False
     if not rules.min_features <= len(view) <= rules.max_features:
-        return Refusal.WRONG_SIZE
+        return False
     if view.view >= len(model.views) or view.indices[-1] >= len(model.views[view.view]):
-        return Refusal.NO_SUCH_FEATURE
+        return False
     vouched = model.views[view.view].descriptors[view.indices]
-    if (hamming(view.descriptors, vouched) > rules.max_bits).any():
-        return Refusal.NOT_SIMILAR
-    return None
+    return bool((hamming(view.descriptors, vouched) <= rules.max_bits).all())
 
 
 def adds_something(
@@ -128,7 +109,8 @@ class AdaptedViews:
         self._rules = rules
         self._rng = rng
         self._objects: OrderedDict[str, _ObjectViews] = OrderedDict()
-        self._refused: Counter[Refusal] = Counter()
+        self.refused = 0
+        """Number of views that were refused: malformed, implausible, or without anything new."""
 
     def __len__(self) -> int:
         """Number of views of all objects."""
@@ -138,11 +120,6 @@ class AdaptedViews:
     def size_bytes(self) -> int:
         """Total size of all views."""
         return sum(view.size_bytes for one in self._objects.values() for view in one.all())
-
-    @property
-    def refused(self) -> Mapping[Refusal, int]:
-        """Number of refused views by reason."""
-        return dict(self._refused)
 
     def own(self, model: ObjectModel) -> tuple[AdaptedView, ...]:
         """Views learned here for exactly this version of the model."""
@@ -182,7 +159,7 @@ class AdaptedViews:
             try:
                 view = view_from_bytes(item, self._rules.max_item_bytes)
             except InvalidMessage:
-                self._refused[Refusal.MALFORMED] += 1
+                self.refused += 1
                 continue
             if self._passes(view, model, one.all()):
                 one.shared[item] = view
@@ -208,9 +185,6 @@ class AdaptedViews:
         return one
 
     def _passes(self, view: AdaptedView, model: ObjectModel, others: Sequence[AdaptedView]) -> bool:
-        why = refusal(view, model, self._rules)
-        if why is None and not adds_something(view, model, others, self._rules):
-            why = Refusal.NOTHING_NEW
-        if why is not None:
-            self._refused[why] += 1
-        return why is None
+        passes = is_plausible(view, model, self._rules) and adds_something(view, model, others, self._rules)
+        self.refused += not passes
+        return passes
