@@ -22,7 +22,7 @@ from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.rpc.envelope import LONGEST_S
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
-from nearsight.device.forks import used_after_fork
+from nearsight.device.forks import check_process
 from nearsight.device.image_sources import AnyImage, snapshot
 from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognition import Recognition, RequestHandle
@@ -244,8 +244,7 @@ class BaseRecognizer:
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        if os.getpid() != self._process:
-            raise used_after_fork(type(self).__name__)
+        check_process(self._process, type(self).__name__)
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 
-def used_after_fork(what: str) -> RuntimeError:
-    """The error for an object in a process that was forked from the one that made it.
+
+def check_process(owner: int, what: str) -> None:
+    """Refuse the use of an object in a process that was forked from the one that made it.
 
     Without its threads, its requests would wait for ever.
 
     Parameters
     ----------
+    owner : int
+        Id of the process that made the object.
     what : str
         Name of the object in the message.
+
+    Raises
+    ------
+    RuntimeError
+        If this is another process.
     """
-    return RuntimeError(
-        f"this {what} was made before the process forked, and its threads do not run in this process: "
-        "make one in each process, after the fork"
-    )
+    if os.getpid() != owner:
+        raise RuntimeError(
+            f"this {what} was made before the process forked, and its threads do not run in this process: "
+            "make one in each process, after the fork"
+        )

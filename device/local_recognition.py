@@ -23,7 +23,6 @@ from nearsight.device.prefetching.controller import (
     Note,
     PrefetchController,
     PrefetchSources,
-    PrefetchState,
 )
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.device.prefetching.held_models import HeldModels
@@ -191,35 +190,27 @@ class LocalRecognition:
             )
             snapshots = Snapshots(empty, prefetch.snapshots, prefetch.recognition, clock)
             profiler = DeviceProfiler(profile, AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window))
-            self._prefetcher = PrefetchController(
+            self.prefetcher = PrefetchController(
                 catalogue, snapshots, profiler, held, sources, prefetch, clock
             )
-            opened.callback(self._prefetcher.close)
-            stage = DeviceObjectCache(snapshots, profiler, self._prefetcher, clock, second_look)
+            """Fills the cache; has its state."""
+            opened.callback(self.prefetcher.close)
+            stage = DeviceObjectCache(snapshots, profiler, self.prefetcher, clock, second_look)
             self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
             """Stages for the request flow, in their order."""
             if settings.result_cache.enabled:
                 self.result = ResultStage(
-                    catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock, Random()
+                    catalogue, lambda: self.prefetcher.listing, settings.result_cache, clock, Random()
                 )
                 self.stages = (self.result, stage)
-                self._prefetcher.list_objects()
+                self.prefetcher.list_objects()
             if self.cooperation is not None:
                 self.cooperation.start()
             self._opened = opened.pop_all()
 
-    @property
-    def state(self) -> PrefetchState:
-        """State of the cache, for metrics."""
-        return self._prefetcher.state
-
-    def why_empty(self) -> str:
-        """Reason why the cache holds no object, in one sentence; empty if it holds one."""
-        return self._prefetcher.why_empty()
-
     def explain(self) -> Explanation | None:
         """The last decision with its reasons; None before the first decision."""
-        explanation = self._prefetcher.explain()
+        explanation = self.prefetcher.explain()
         if explanation is None:
             return None
         offload = tuple((f"offload to {tier}", why) for tier, why in self._next_tiers.why().items())

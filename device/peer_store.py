@@ -15,7 +15,7 @@ from weakref import ref
 from nearsight.common.background.futures import then
 from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.device.callback_thread import Callback, Job, running_loop
-from nearsight.device.forks import used_after_fork
+from nearsight.device.forks import check_process
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
 from nearsight.device.peers.store.values import MAX_KEY_BYTES
@@ -187,8 +187,7 @@ class PeerStore:
         return error
 
     def _key(self, key: str) -> str:
-        if os.getpid() != self._process:
-            raise used_after_fork("store")
+        check_process(self._process, "store")
         if not isinstance(key, str):
             raise TypeError(f"a key is text, not {type(key).__name__}")
         return self._prefix + key if key else key  # an empty key is refused later

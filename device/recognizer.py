@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import uuid
 from asyncio import AbstractEventLoop
@@ -28,7 +27,7 @@ from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.callback_thread import Job
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import RecognizerObserver
-from nearsight.device.forks import used_after_fork
+from nearsight.device.forks import check_process
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
 from nearsight.device.peer_store import PeerStore
@@ -199,8 +198,7 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        if os.getpid() != self._process:
-            raise used_after_fork(type(self).__name__)
+        check_process(self._process, type(self).__name__)
         allowed_s = self._allowed_s(timeout_s)
         share = self.settings.tier_share
         return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
@@ -219,7 +217,7 @@ class Recognizer(BaseRecognizer):
     def why_empty(self) -> str:
         """Reason why the device holds no object, in one sentence for people; empty if it holds one."""
         if self._local is not None:
-            return self._local.why_empty()
+            return self._local.prefetcher.why_empty()
         if not self.settings.prefetch.enabled:
             return "the cache is disabled: prefetch.enabled is false"
         return "there is no edge and no device nearby that could predict the next objects"
@@ -227,7 +225,7 @@ class Recognizer(BaseRecognizer):
     @property
     def prefetch_state(self) -> PrefetchState | None:
         """State and counters of the device's own cache; None if it does not prefetch."""
-        return self._local.state if self._local else None
+        return self._local.prefetcher.state if self._local else None
 
     @property
     def result_cache_state(self) -> ResultCacheState | None:
@@ -255,8 +253,7 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        if os.getpid() != self._process:
-            raise used_after_fork(type(self).__name__)
+        check_process(self._process, type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
                 "this device does not share with devices nearby, so it has no store",

@@ -37,7 +37,7 @@ from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, 
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
 from nearsight.common.video.window import MovingWindow
-from nearsight.device.forks import used_after_fork
+from nearsight.device.forks import check_process
 from nearsight.device.video.back_off import BackOff
 from nearsight.device.video.drift import DriftGuard, deviation_of
 from nearsight.device.video.settings import VideoSettings
@@ -224,8 +224,8 @@ class VideoSession:
         RuntimeError
             In a forked process, if the network has several threads.
         """
-        if self.network.threads > 1 and os.getpid() != self._process:
-            raise used_after_fork(type(self).__name__)
+        if self.network.threads > 1:
+            check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
         if self._glances and self._back_off.rests():
             return self._pass_by(frame, began_s)

@@ -137,17 +137,14 @@ def printed_by(program: str, *arguments: str | Path) -> list[str]:
         ("sharing", ("blocking", "store", "kept store")),
     ],
 )
-def test_in_a_forked_process_the_error_asks_for_a_new_recognizer(
+def test_a_forked_process_is_asked_to_make_another_recognizer_and_may_close_the_inherited_one(
     museum: Path, kind: str, questions: tuple[str, ...]
 ) -> None:
-    said = in_children(museum, kind, *questions)
-    assert said[1::2] == ["7"] * len(questions)
-    assert all("make one in each process, after the fork" in line for line in said[::2]), said
-
-
-@pytest.mark.parametrize("kind", ["local", "remote", "sharing"])
-def test_a_forked_process_may_close_an_inherited_recognizer_and_make_another(museum: Path, kind: str) -> None:
-    assert in_children(museum, kind, "close", "another") == ["closed", "7", "closed", "7"]
+    said = in_children(museum, kind, *questions, "close", "another")
+    assert said[1::2] == ["7"] * (len(questions) + 2)
+    *errors, closed, another = said[::2]
+    assert all("make one in each process, after the fork" in line for line in errors), said
+    assert (closed, another) == ("closed", "closed")
 
 
 @pytest.mark.parametrize("kind", ["own", "given"])

@@ -1,6 +1,5 @@
 """A catalogue in this process: answers are equal to those of a cloud with the same catalogue."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +8,12 @@ import numpy as np
 import pytest
 
 from nearsight import (
-    Cancelled,
     DeadlineExceeded,
     Done,
     InvalidImage,
     LocalRecognizer,
     LocalSettings,
-    NearsightError,
     NotFound,
-    Overloaded,
     PrefetchSettings,
     Recognition,
     Recognizer,
@@ -123,23 +119,15 @@ def test_features_are_looked_at_as_well(recognizer: LocalRecognizer) -> None:
 def test_a_database_of_a_cloud_serves_too(museum: Path) -> None:
     with LocalRecognizer(museum / INDEX_NAME, "references", settings=SETTINGS) as recognizer:
         assert recognizer.recognize_blocking(photo_jpeg(3)).object_id == "3"
-    with pytest.raises(NotFound, match="there are: references"):
-        LocalRecognizer(museum / INDEX_NAME, catalogue="none", settings=SETTINGS)
 
 
-def test_callbacks_and_awaiting_work_as_with_daemons(recognizer: LocalRecognizer, tmp_path: Path) -> None:
+def test_callbacks_work_as_with_daemons(recognizer: LocalRecognizer, tmp_path: Path) -> None:
     callbacks = Callbacks()
     recognizer.recognize(photo_jpeg(0), callbacks)
     recognizer.recognize(tmp_path / "none.jpg", callbacks)
     recognizer.recognize(broken_images()["truncated"], callbacks)
     kinds = {type(outcome) for outcome in callbacks.wait(3)}
     assert kinds == {Recognition, NotFound, InvalidImage}
-
-    async def main() -> None:
-        answers = await asyncio.gather(*(recognizer.recognize_async(photo_jpeg(n)) for n in range(3)))
-        assert [answer.object_id for answer in answers] == ["0", "1", "2"]
-
-    asyncio.run(main())
 
 
 def test_a_stream_follows_a_picture_and_asks_the_catalogue(recognizer: LocalRecognizer) -> None:
@@ -163,19 +151,6 @@ def test_the_result_cache_may_answer_first(museum: Path) -> None:
 def test_the_error_of_a_short_deadline_does_not_mention_tiers(recognizer: LocalRecognizer) -> None:
     with pytest.raises(DeadlineExceeded, match=r"; allow more time$"):
         recognizer.recognize_blocking(photo_jpeg(1), timeout_s=1e-4)
-
-
-def test_limits_and_the_end_are_those_of_every_recognizer(museum: Path) -> None:
-    busy = SETTINGS.model_copy(update={"max_pending": 1, "image_workers": 1})
-    callbacks = Callbacks()
-    with LocalRecognizer(museum, settings=busy) as recognizer:
-        for _ in range(10):
-            recognizer.recognize(photo_jpeg(1), callbacks)
-    outcomes = callbacks.wait(10)
-    assert any(isinstance(outcome, Overloaded) for outcome in outcomes)
-    assert all(isinstance(outcome, Recognition | NearsightError) for outcome in outcomes)
-    recognizer.recognize(photo_jpeg(1), callbacks)
-    assert isinstance(callbacks.wait(1)[-1], Cancelled)
 
 
 def test_five_lines_are_enough(tmp_path: Path) -> None:

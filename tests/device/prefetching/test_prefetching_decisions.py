@@ -83,15 +83,6 @@ def _fact(device: Recognizer, fact: str) -> str:
     return dict(explanation.facts).get(fact, "") if explanation is not None else ""
 
 
-def test_a_slow_device_offloads_everything(scene: Scene, tmp_path: Path) -> None:
-    slow = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(9e4,), recall=(0.9,))
-    DeviceProfile(profiles=(slow,)).save(tmp_path / "slow.json")
-    device = scene.device(settings(profile=tmp_path / "slow.json"))
-    for _ in range(3):
-        assert device.recognize_blocking(photo(0)).answered_by == "edge"
-    assert_offloads(scene, device)
-
-
 @pytest.mark.parametrize(("edge_s", "lookup_ms", "held"), [(0.0, 3e4, 0), (0.5, 50.0, 5)])
 def test_devices_hold_objects_if_the_edge_is_far_and_lookups_are_quick(
     measuring: Scene, tmp_path: Path, edge_s: float, lookup_ms: float, held: int
@@ -130,18 +121,6 @@ def test_a_device_with_hits_notices_that_its_edge_is_fast_again(measuring: Scene
 
     wait_until(offloads, what="a device that holds nothing")
     assert re.search("[1-9][0-9]* at the ", _fact(device, "miss latency"))
-
-
-def assert_offloads(scene: Scene, device: Recognizer) -> None:
-    wait_until(lambda: device.explain() is not None, what="a decision")
-    explanation = device.explain()
-    assert explanation is not None
-    assert explanation.chosen.k == 0
-    assert {terms.features for terms in explanation.alternatives} <= {400}
-    assert scene.edge.fetched == []
-    state = device.prefetch_state
-    assert state is not None
-    assert state.lookups == 0
 
 
 def test_a_configured_number_of_features_is_used(scene: Scene) -> None:

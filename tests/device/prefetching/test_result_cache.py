@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nearsight import Recognition, Recognizer, RecognizerSettings
+from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.device.metrics import RecognizerMetrics
 from support.gallery import exhibit_model, exhibit_models
@@ -70,19 +71,17 @@ def test_hits_are_reported_and_prefetched_for(scene: Scene) -> None:
     assert steps[-2:] == [name(0), name(1)]
 
 
-def test_a_replaced_object_is_not_answered_from_before(scene: Scene) -> None:
-    """A new picture of exhibit 0: the next report tells the device, which drops its results."""
-    device = scene.device(TRUSTING)
-    served(device, 0)
-    scene.edge.set_models([replace(exhibit_model(10), object_id=name(0), version=2), *exhibit_models(5)[1:]])
-    wait_until(lambda: device.recognize_blocking(photo(0)).grain != "result", what="the change noticed")
-    assert all(device.recognize_blocking(photo(0)).object_id is None for _ in range(2))
+REPLACED = replace(exhibit_model(10), object_id=name(0), version=2)
 
 
-def test_a_removed_object_is_not_answered_from_before(scene: Scene) -> None:
+@pytest.mark.parametrize("models", [[REPLACED, *exhibit_models(5)[1:]], exhibit_models(5)[1:]])
+def test_a_replaced_or_removed_object_is_not_answered_from_before(
+    scene: Scene, models: list[ObjectModel]
+) -> None:
+    """The next report tells the device, which drops its results."""
     device = scene.device(TRUSTING)
     served(device, 0)
-    scene.edge.set_models(exhibit_models(5)[1:])
+    scene.edge.set_models(models)
     wait_until(lambda: device.recognize_blocking(photo(0)).grain != "result", what="the change noticed")
     assert all(device.recognize_blocking(photo(0)).object_id is None for _ in range(2))
 

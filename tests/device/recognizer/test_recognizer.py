@@ -16,7 +16,6 @@ from nearsight import (
     Overloaded,
     PeerError,
     PrefetchSettings,
-    Recognition,
     Recognizer,
     RecognizerSettings,
     StatusCode,
@@ -100,14 +99,6 @@ def test_the_cloud_answers_when_the_edge_fails(scene: Scene, error: Exception) -
     assert recognition.attempts[1].outcome is StatusCode.OK
 
 
-def test_an_invalid_request_is_not_sent_to_the_cloud(scene: Scene) -> None:
-    _, edge = scene.tier("edge", failing(InvalidArgument("not like this")))
-    service, cloud = scene.tier("cloud", always("cloud"))
-    with pytest.raises(InvalidArgument, match="not like this"):
-        scene.recognizer(edge, cloud).recognize_blocking(PHOTO)
-    assert not service.contexts
-
-
 def test_a_silent_edge_leaves_enough_time_for_the_cloud(scene: Scene) -> None:
     _, edge = scene.tier("edge", never())
     _, cloud = scene.tier("cloud", always("cloud"))
@@ -148,15 +139,6 @@ def test_if_the_edge_is_killed_during_requests_the_cloud_answers(scene: Scene) -
     assert [getattr(outcome, "answered_by", outcome) for outcome in outcomes] == ["cloud"] * 5
 
 
-def test_if_the_only_edge_is_killed_during_a_request_the_error_is_typed(scene: Scene) -> None:
-    with child_server("recognition", "edge", "silent") as edge:
-        recognizer = scene.recognizer(edge.endpoint)
-        recognizer.recognize(PHOTO, scene.callbacks)
-        assert edge.line() == "asked"
-        edge.kill()
-        assert isinstance(scene.callbacks.wait()[0], PeerError)
-
-
 def test_requests_go_to_a_restarted_edge_again(scene: Scene) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
     with child_server("recognition", "edge", "answer") as edge:
@@ -173,57 +155,17 @@ def test_requests_go_to_a_restarted_edge_again(scene: Scene) -> None:
     assert recognizer.breaker_states()["edge"] is BreakerState.CLOSED
 
 
-def test_a_device_with_one_tier_recovers_when_it_restarts(scene: Scene) -> None:
-    with child_server("recognition", "edge", "answer") as edge:
-        endpoint = edge.endpoint
-        recognizer = scene.recognizer(endpoint)
-        recognizer.recognize_blocking(PHOTO)
-        edge.kill()
-        for _ in range(4):
-            with pytest.raises(PeerError):
-                recognizer.recognize_blocking(PHOTO)
-    scene.tier("edge", always("edge"), endpoint)
-    assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
-
-
-@pytest.mark.parametrize("kind", ["empty", "truncated", "no image", "bomb"])
-def test_an_invalid_image_is_an_outcome_without_requests(scene: Scene, kind: str) -> None:
+def test_an_invalid_image_is_an_outcome_without_requests(scene: Scene) -> None:
     service, edge = scene.tier("edge", always("edge"))
-    scene.recognizer(edge).recognize(broken_images()[kind], scene.callbacks)
+    scene.recognizer(edge).recognize(broken_images()["truncated"], scene.callbacks)
     assert isinstance(scene.callbacks.wait()[0], InvalidArgument)
     assert not service.contexts
 
 
-@pytest.mark.parametrize("kind", ["1 x 1", "black"])
-def test_an_image_without_content_is_sent_like_any_other(scene: Scene, kind: str) -> None:
-    _, edge = scene.tier("edge", lambda: response("edge", None))
-    scene.recognizer(edge).recognize(broken_images()[kind], scene.callbacks)
-    (outcome,) = scene.callbacks.wait()
-    assert isinstance(outcome, Recognition)
-    assert not outcome.known
-
-
-def test_a_missing_file_is_an_outcome(scene: Scene, tmp_path: Path) -> None:
-    _, edge = scene.tier("edge", always("edge"))
-    scene.recognizer(edge).recognize(tmp_path / "none.jpg", scene.callbacks)
-    assert isinstance(scene.callbacks.wait()[0], NotFound)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"callback": None}, TypeError),
-        ({"image": None}, TypeError),
-        ({"timeout_s": "soon"}, TypeError),
-        ({"timeout_s": float("nan")}, ValueError),
-        ({"timeout_s": 1e9}, ValueError),
-    ],
-)
-def test_programming_errors_are_raised_immediately(
-    scene: Scene, arguments: dict[str, object], error: type[Exception]
-) -> None:
+@pytest.mark.parametrize("arguments", [{"callback": None}, {"image": None}, {"timeout_s": "soon"}])
+def test_programming_errors_are_raised_immediately(scene: Scene, arguments: dict[str, object]) -> None:
     recognizer = scene.recognizer(NOBODY)
-    with pytest.raises(error):
+    with pytest.raises(TypeError):
         recognizer.recognize(**({"image": PHOTO, "callback": scene.callbacks} | arguments))
     assert recognizer.pending == 0
 
@@ -237,15 +179,6 @@ def test_a_timeout_out_of_range_is_refused_when_the_settings_are_created(timeout
 def test_a_recognizer_without_any_tier_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="edge or a cloud"):
         Recognizer(None, "", "museum")
-
-
-def test_with_an_overloaded_edge_the_cloud_answers_and_the_edge_is_skipped(scene: Scene) -> None:
-    service, edge = scene.tier("edge", failing(Overloaded("busy")))
-    _, cloud = scene.tier("cloud", always("cloud"))
-    recognizer = scene.recognizer(edge, cloud, RESTING)
-    answers = [recognizer.recognize_blocking(PHOTO).answered_by for _ in range(10)]
-    assert answers == ["cloud"] * 10
-    assert len(service.contexts) < 10
 
 
 def test_a_broken_answer_of_the_edge_is_not_passed_on(scene: Scene) -> None:

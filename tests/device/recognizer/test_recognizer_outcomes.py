@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from PIL import Image
 
 from nearsight import (
     Cancelled,
-    DeadlineExceeded,
     InvalidImage,
     NearsightError,
     NotFound,
@@ -34,14 +33,6 @@ from support.pictures import broken_images, picture
 from support.recognition_server import always, failing, never, response
 from support.recognizers import NOBODY, PHOTO, Scene
 from support.waiting import LONG_S, wait_until
-
-
-def test_an_exception_in_a_callback_does_not_affect_others(scene: Scene) -> None:
-    _, edge = scene.tier("edge", always("edge"))
-    recognizer = scene.recognizer(edge)
-    recognizer.recognize(PHOTO, lambda _: 1 / 0)
-    recognizer.recognize(PHOTO, scene.callbacks)
-    assert isinstance(scene.callbacks.wait()[0], Recognition)
 
 
 def test_callbacks_run_in_order_of_completion_on_one_thread(scene: Scene) -> None:
@@ -155,55 +146,6 @@ def test_a_recognizer_is_neither_pickled_nor_copied(scene: Scene) -> None:
             duplicate(recognizer)
 
 
-def test_cancel_calls_the_callback_once(scene: Scene) -> None:
-    service, edge = scene.tier("edge", never())
-    handle = scene.recognizer(edge).recognize(PHOTO, scene.callbacks)
-    assert service.asked.acquire(timeout=LONG_S)
-    assert handle.cancel()
-    assert not handle.cancel()
-    assert isinstance(scene.callbacks.wait()[0], Cancelled)
-    with pytest.raises(Cancelled):
-        handle.result(0)
-
-
-@pytest.mark.parametrize("timeout_s", [1e-6, 0.001, 0.05])
-def test_a_deadline_shorter_than_the_round_trip_is_a_typed_error(scene: Scene, timeout_s: float) -> None:
-    _, edge = scene.tier("edge", never())
-    scene.recognizer(edge).recognize(PHOTO, scene.callbacks, timeout_s=timeout_s)
-    assert isinstance(scene.callbacks.wait()[0], DeadlineExceeded)
-
-
-def test_hundreds_of_concurrent_requests_receive_one_callback_each(scene: Scene) -> None:
-    _, edge = scene.tier("edge", always("edge"))
-    recognizer = scene.recognizer(edge)
-    counts = [0] * 400
-    done = threading.Semaphore(0)
-
-    def count(number: int, outcome: Recognition | NearsightError) -> None:
-        assert isinstance(outcome, Recognition | NearsightError)
-        counts[number] += 1
-        done.release()
-
-    def ask(number: int) -> None:
-        recognizer.recognize(PHOTO, lambda outcome: count(number, outcome))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(ask, range(400)))
-    for _ in range(400):
-        assert done.acquire(timeout=LONG_S)
-    recognizer.close()
-    assert counts == [1] * 400
-
-
-def test_requests_over_the_limit_are_refused_immediately(scene: Scene) -> None:
-    _, edge = scene.tier("edge", never())
-    recognizer = scene.recognizer(edge, None, RecognizerSettings(max_pending=2, timeout_s=LONG_S))
-    for _ in range(3):
-        recognizer.recognize(PHOTO, scene.callbacks)
-    assert isinstance(scene.callbacks.wait()[0], Overloaded)
-    assert recognizer.pending == 2
-
-
 def test_awaiting_gives_the_recognition_or_raises(scene: Scene, tmp_path: Path) -> None:
     _, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
@@ -296,17 +238,6 @@ def test_async_callbacks_run_on_the_loop_of_the_caller_in_the_order_of_completio
 
     asyncio.run(main())
     assert order == ["slow", "second"]
-
-
-def test_an_async_callback_without_a_loop_runs_on_one_of_the_callback_thread(scene: Scene) -> None:
-    _, edge = scene.tier("edge", always("edge"))
-
-    async def callback(outcome: Recognition | NearsightError) -> None:
-        await asyncio.sleep(0)
-        scene.callbacks(outcome)
-
-    scene.recognizer(edge).recognize(PHOTO, callback)
-    assert isinstance(scene.callbacks.wait()[0], Recognition)
 
 
 def test_files_and_images_of_other_libraries_are_recognised(scene: Scene) -> None:

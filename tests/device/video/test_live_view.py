@@ -217,29 +217,6 @@ def test_a_question_that_failed_is_put_again_for_the_same_picture() -> None:
     assert camera.shows(frame(), after_s=1.0) is ASKED
 
 
-def test_frames_of_another_size_reset_the_view() -> None:
-    camera = Camera(refresh_s=math.inf)
-    camera.shows_known()
-    assert camera.shows(frame()[:200]) is ASKED
-    assert (camera.known, camera.view.outline) == (None, None)
-
-
-def test_an_answer_to_a_frame_of_another_size_is_not_shown() -> None:
-    camera = Camera()
-    camera.shows(frame())
-    camera.shows(frame()[:200])
-    camera.answered(0, recognition(where=corners()))
-    camera.shows(frame()[:200])
-    assert camera.known is None
-
-
-def test_black_frames_are_asked_once_and_then_are_unchanged() -> None:
-    camera, black = Camera(), np.zeros((240, 320, 3), np.uint8)
-    assert camera.shows(black) is ASKED
-    camera.answered(0, UNKNOWN)
-    assert {camera.shows(black) for _ in range(12)} == {TRACKED, Done.UNCHANGED}
-
-
 @pytest.mark.parametrize(
     "wrong", [{"credits": 0}, {"refresh_s": -1}, {"timeout_s": 0}, {"timeout_s": 86_401}]
 )

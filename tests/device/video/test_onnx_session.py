@@ -134,14 +134,6 @@ def test_a_network_that_leaves_its_size_open_gets_frames_of_all_sizes_in_one(tmp
     assert not [one for one in logs if one["log_level"] == "warning"]
 
 
-def test_a_network_that_leaves_its_size_open_takes_that_of_the_settings(tmp_path: Path) -> None:
-    path = convolutional_network(tmp_path / "open.onnx", side=None)
-    with VideoSession(path, settings=VideoSettings(size=(48, 40))) as session:
-        assert session.size == (48, 40)
-        results = [session.run(frame) for frame in frames_with_a_moving_patch(4)]
-    assert results[1].recomputed < 1
-
-
 def test_a_file_that_is_no_network_is_named(tmp_path: Path) -> None:
     path = tmp_path / "damaged.onnx"
     path.write_bytes(b"no network")
