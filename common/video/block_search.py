@@ -13,7 +13,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.video.matching import Blocks, Frame, Match, Offset
 
 Offsets = NDArray[np.int64]
@@ -170,11 +169,6 @@ class SearchMatcher:
         Store errors, so that no block is compared twice at one offset.
     follow
         Start the search at the offset of the last frame; otherwise at 0.
-
-    Raises
-    ------
-    InvalidArgument
-        If block or skip are below 1.
     """
 
     def __init__(
@@ -187,8 +181,6 @@ class SearchMatcher:
         reuse: bool = False,
         follow: bool = True,
     ) -> None:
-        if min(block_px, skip) < 1:
-            raise InvalidArgument(f"block and skip must be at least 1, got {block_px} and {skip}")
         self._search = search
         self._block_px = block_px
         self._threshold_db = threshold_db
@@ -200,7 +192,7 @@ class SearchMatcher:
 
     def match(self, frame: Frame, reference: Frame) -> Match:
         """Match a frame; see `BlockMatcher`."""
-        blocks = self._blocks = Blocks.of(frame, reference, self._block_px, self._blocks)
+        blocks = self._blocks = Blocks.of(frame, self._block_px, self._blocks)
         limits = blocks.limits(self._threshold_db)
         offset = self._mean_motion(frame, reference, float(limits[0, 0]))
         self._last = offset if self._follow else (0, 0)
@@ -246,7 +238,7 @@ class HistogramMatcher:
 
     def match(self, frame: Frame, reference: Frame) -> Match:
         """Match a frame; see `BlockMatcher`. The offset is always 0."""
-        blocks = Blocks.of(frame, reference, self._block_px, self._blocks)
+        blocks = Blocks.of(frame, self._block_px, self._blocks)
         if blocks is not self._blocks:
             self._blocks, self._places = blocks, self._first_bins(blocks)
         ours, theirs = self._histograms(frame, blocks), self._histograms(reference, blocks)

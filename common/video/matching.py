@@ -20,7 +20,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.video.regions import Rectangle
 
 Frame = NDArray[np.uint8]
@@ -57,14 +56,7 @@ class BlockMatcher(Protocol):
     """Finds the blocks of a frame in a reference. May store the motion of its last frame."""
 
     def match(self, frame: Frame, reference: Frame) -> Match:
-        """
-        Match a frame.
-
-        Raises
-        ------
-        InvalidArgument
-            If frame and reference are not (H, W, 3) uint8 of the same size.
-        """
+        """Match a frame; both must have the same size."""
         ...
 
 
@@ -83,8 +75,6 @@ class Blocks:
     """
 
     def __init__(self, height: int, width: int, block_px: int) -> None:
-        if min(height, width, block_px) < 1:
-            raise InvalidArgument(f"a frame of {height} x {width} has no blocks of {block_px} px")
         self.height = height
         self.width = width
         self.block_px = block_px
@@ -103,25 +93,12 @@ class Blocks:
         self._sampled = np.zeros((self.rows, self.columns * block_px, 3), np.uint8)
 
     @staticmethod
-    def of(frame: Frame, reference: Frame, block_px: int, last: Blocks | None) -> Blocks:
-        """Return `last` if it has the frame's size, else a new grid.
-
-        Raises
-        ------
-        InvalidArgument
-            If frame and reference are not (H, W, 3) uint8 of the same size.
-        """
-        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-            raise InvalidArgument(f"a frame must be (H, W, 3) uint8, got {frame.shape} {frame.dtype}")
-        if reference.shape != frame.shape or reference.dtype != np.uint8:
-            raise InvalidArgument(
-                f"frame {frame.shape} and reference {reference.shape} {reference.dtype} "
-                "must be uint8 of the same shape"
-            )
+    def of(frame: Frame, block_px: int, last: Blocks | None) -> Blocks:
+        """Return `last` if it has the frame's size, else a new grid."""
         height, width, _ = frame.shape
-        return (
-            last if last and (last.height, last.width) == (height, width) else Blocks(height, width, block_px)
-        )
+        if last is not None and (last.height, last.width) == (height, width):
+            return last
+        return Blocks(height, width, block_px)
 
     def region(self, blocks: Rectangle) -> Rectangle:
         """Pixels of a rectangle of blocks."""
@@ -216,11 +193,6 @@ class ShiftMatcher:
         Offsets are multiples of it: the network's cumulative stride, or 1.
     backs_off
         Search less often while searches do not find a better offset than 0.
-
-    Raises
-    ------
-    InvalidArgument
-        If block or stride are below 1.
     """
 
     def __init__(
@@ -231,8 +203,6 @@ class ShiftMatcher:
         *,
         backs_off: bool = False,
     ) -> None:
-        if min(block_px, stride) < 1:
-            raise InvalidArgument(f"block and stride must be at least 1 px, got {block_px} and {stride}")
         self.threshold_db = threshold_db
         self.searches = True
         """Whether offsets other than 0 are tried; may be changed between frames."""
@@ -245,7 +215,7 @@ class ShiftMatcher:
 
     def match(self, frame: Frame, reference: Frame) -> Match:
         """Match a frame; see `BlockMatcher`. Another shift must match more blocks than offset 0."""
-        blocks = self._blocks = Blocks.of(frame, reference, self._block_px, self._blocks)
+        blocks = self._blocks = Blocks.of(frame, self._block_px, self._blocks)
         best = Match((0, 0), blocks.matched(frame, reference, self.threshold_db))
         count = np.count_nonzero(best.matched)
         if self.searches and count < SETTLED * best.matched.size and not self._skips_search():

@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
-
 
 class Rectangle(NamedTuple):
     """Cells from `top`, `left` to before `bottom`, `right`; empty unless both sides are positive."""
@@ -112,14 +110,7 @@ def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
     Returns
     -------
     Disjoint rectangles from top to bottom; empty if no cell is true.
-
-    Raises
-    ------
-    InvalidArgument
-        If `most` is below 1.
     """
-    if most < 1:
-        raise InvalidArgument(f"the number of rectangles must be at least 1, got {most}")
     grid = _Grid(_lines(mask), _lines(mask.T))
     whole = grid.bounding_box(Rectangle(0, 0, *mask.shape))
     boxes, ends = ([whole] if whole.area else []), list[Rectangle]()

@@ -8,7 +8,7 @@ number of features, and the lowest minimum is chosen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -59,12 +59,12 @@ class PrefetchDecision:
     """Number of features to extract for a lookup; not used if ``k`` is 0."""
     terms: LatencyTerms
     """Equation 4.1 for this choice."""
-    object_ids: tuple[str, ...] = ()
+    object_ids: tuple[str, ...]
     """Length k: the current object, then the others, the most probable first."""
-    alternatives: Mapping[Choice, LatencyTerms] = field(default_factory=dict)
+    alternatives: Mapping[Choice, LatencyTerms]
     """By (k, features): no cache, one object fewer and one more, and the best k for every other number of
     features."""
-    why: str = ""
+    why: str
     """The decision in one line, for people."""
 
 
@@ -76,13 +76,13 @@ class PrefetchFacts:
     """The prediction of the next objects."""
     miss_ms: float
     """L_Net + L_Edge: the time of an answer that a hit would save [ms]."""
-    current: str | None = None
+    current: str
     """The object in front of the device. It is in any cache that is not empty, as it will probably be on the
     next photos too."""
-    stays: float = 0.0
-    """Probability that the next photo shows the current object again. 0 as in the dissertation, which counts
-    only steps to other objects; with the true value, k is optimal per photo."""
-    correction: float = 1.0
+    stays: float
+    """Probability that the next photo shows the current object again. The dissertation counts only steps to
+    other objects, as if it were 0; with the true value, k is optimal per photo."""
+    correction: float
     """Current times of the machine relative to those of the curves."""
 
     def is_close_to(self, other: PrefetchFacts) -> bool:
@@ -98,11 +98,8 @@ class PrefetchFacts:
         """Objects in the order in which they enter the cache, and P_cached of the first k, from k = 0."""
         pairs = zip(self.following.object_ids, self.following.probabilities.tolist(), strict=True)
         others = [(name, p) for name, p in pairs if name != self.current]
-        if self.current is None:
-            entering = others[:k_max]
-        else:
-            moves = 1.0 - self.stays
-            entering = [(self.current, self.stays), *((name, moves * p) for name, p in others)][:k_max]
+        moves = 1.0 - self.stays
+        entering = [(self.current, self.stays), *((name, moves * p) for name, p in others)][:k_max]
         cached = np.zeros(len(entering) + 1)
         np.cumsum([p for _, p in entering], out=cached[1:])
         return tuple(name for name, _ in entering), np.minimum(cached, 1.0)
@@ -114,7 +111,7 @@ class PrefetchOptimizer:
     Parameters
     ----------
     curves : sequence of ExtractionCurves
-        At least one; for each number of features, all different; not corrected.
+        One for each number of features, all different, with the same K; not corrected.
 
     Notes
     -----
@@ -132,10 +129,9 @@ class PrefetchOptimizer:
         facts : PrefetchFacts
             The current inputs.
         k_max : int
-            Maximum number of objects, e.g. because of memory.
+            Maximum number of objects, e.g. because of memory; at most K.
         """
-        described = max(len(one.lookup_ms) for one in self._curves) - 1
-        names, cached = facts.candidates(min(k_max, described))
+        names, cached = facts.candidates(k_max)
         equations = {one.query_features: _equation(one, cached, facts) for one in self._curves}
         latencies = {features: equation.evaluate() for features, equation in equations.items()}
         best = {features: int(np.argmin(latency)) for features, latency in latencies.items()}
@@ -154,9 +150,9 @@ class PrefetchOptimizer:
 
 
 def _equation(curves: ExtractionCurves, cached: FloatArray, facts: PrefetchFacts) -> ExpectedLatency:
-    sizes = min(len(curves.lookup_ms), len(cached))
+    sizes = len(cached)
     lookup_ms = curves.lookup_ms[:sizes] * facts.correction
-    return ExpectedLatency(lookup_ms, curves.recall[:sizes], cached[:sizes], facts.miss_ms)
+    return ExpectedLatency(lookup_ms, curves.recall[:sizes], cached, facts.miss_ms)
 
 
 def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away: bool) -> str:

@@ -1,10 +1,8 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.video.regions import Rectangle, covering, largest_rectangles
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 12))
@@ -102,8 +100,3 @@ def test_separate_blobs_have_separate_rectangles() -> None:
 def test_a_cell_beside_a_blob_is_separated_by_columns() -> None:
     mask = drawn("###...", "###...", "###..#")
     assert covering(mask, 2) == ((0, 0, 3, 3), (2, 5, 3, 6))
-
-
-def test_a_covering_without_rectangles_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="rectangles must be at least 1"):
-        covering(np.ones((2, 2), bool), 0)
