@@ -174,7 +174,7 @@ class LocalRecognition:
                 else:
                     continue
                 opened.callback(clients[-1].close)
-            upstream = clients[0] if len(clients) == 1 else TierCatalogues(clients, clock)
+            upstream = TierCatalogues(clients, clock)
             held = HeldModels(prefetch.memory_bytes)
             sources = PrefetchSources(upstream, upstream, edge)
             second_look = None

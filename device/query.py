@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
@@ -152,7 +153,6 @@ class DeviceQuery:
             and max(declared_size(self.source)) <= context.upload.longest_side
         ):
             self._image = self.source
-        self._file_bytes = len(self._image) if self._image is not None else None
         self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
         self._asked_for = 0  # number requested; an image may have fewer features
@@ -174,13 +174,11 @@ class DeviceQuery:
         """The possible forms for sending; ``features_bytes`` is the size of features not extracted yet."""
         if isinstance(self.source, Features):
             return (Payload(FEATURES, len(self.source) * BYTES_PER_FEATURE),)
-        if self._context.network:
-            return self._context.costs.payloads(self._file_bytes, features_bytes, extracted=False)[:1]
-        ready = self._complete_features()
+        ready, file_bytes = self._complete_features(), None if self._image is None else len(self._image)
         if ready is not None:
             features_bytes = len(ready) * BYTES_PER_FEATURE
-        both = self._context.costs.payloads(self._file_bytes, features_bytes, extracted=ready is not None)
-        return both if self._context.extractor is not None else both[:1]
+        both = self._context.costs.payloads(file_bytes, features_bytes, extracted=ready is not None)
+        return both[:1] if self._context.network or self._context.extractor is None else both
 
     def missing(self, form: str) -> Work | None:
         """The work that is needed before it can be sent in this form."""
@@ -263,13 +261,13 @@ class DeviceQuery:
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        source, upload = self.source, self._context.upload
+        source = self.source
         if isinstance(source, Features):
             return source
         if isinstance(source, np.ndarray) and source.ndim > 1:  # a subset of the pixels is enough
             step = max(1, max(source.shape[:2]) // (4 * KEY_SIDE_PX))
             source = source[::step, ::step]
-        return load_image(source, ImageLimits(upload.max_bytes, upload.max_pixels, KEY_SIDE_PX))
+        return load_image(source, self._limits(KEY_SIDE_PX))
 
     def colour(self) -> ColourImage:
         """The photo in colour, in the size in which it is sent.
@@ -279,29 +277,26 @@ class DeviceQuery:
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        if isinstance(self.source, Features):
-            raise InternalError("features that were extracted elsewhere have no pixels")
-        upload = self._context.upload
-        limits = ImageLimits(upload.max_bytes, upload.max_pixels, upload.longest_side)
-        return load_colour(self.source, limits)
+        return load_colour(self._photo(), self._limits(self._context.upload.longest_side))
 
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""
+        if longest_side not in self._decoded:
+            self._decoded[longest_side] = load_image(self._photo(), self._limits(longest_side))
+        return self._decoded[longest_side]
+
+    def _photo(self) -> bytes | NDArray[np.uint8]:
         if isinstance(self.source, Features):
             raise InternalError("features that were extracted elsewhere have no pixels")
-        if longest_side not in self._decoded:
-            upload = self._context.upload
-            limits = ImageLimits(upload.max_bytes, upload.max_pixels, longest_side)
-            self._decoded[longest_side] = load_image(self.source, limits)
-        return self._decoded[longest_side]
+        return self.source
+
+    def _limits(self, longest_side: int) -> ImageLimits:
+        return ImageLimits(self._context.upload.max_bytes, self._context.upload.max_pixels, longest_side)
 
     def _encoded(self) -> bytes:
         """The image file to send; notes its scale."""
         upload = self._context.upload
-        if self._context.network is False or isinstance(self.source, Features):
-            image: Image = self._gray(upload.longest_side)
-        else:
-            image = self.colour()
+        image: Image = self._gray(upload.longest_side) if self._context.network is False else self.colour()
         self._scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
         encoded, data = cv2.imencode(".jpg", image.pixels, [cv2.IMWRITE_JPEG_QUALITY, upload.jpeg_quality])
         if not encoded:

@@ -8,11 +8,13 @@ thread.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+from cachetools import LRUCache
 
 from nearsight.common.background.futures import when_done
 from nearsight.common.background.worker import BackgroundWorker
@@ -116,7 +118,7 @@ class Forecasts:
         self._on_prediction = on_prediction
         self._on_unknown = on_unknown
         self._log = get_logger("device.forecasts")
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: LRUCache[str, _Known] = LRUCache(MOST_PREDICTIONS)
         self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
         self._open = False
         self._newest: tuple[str, float] = _NOTHING
@@ -138,7 +140,7 @@ class Forecasts:
         """Store a prediction from the edge, and record that the edge answers."""
         self._edge_answers()
         now_s = self._clock.monotonic()
-        self._keep(object_id, _Known(prediction, prediction.following, now_s))
+        self._known[object_id] = _Known(prediction, prediction.following, now_s)
         self._newest = (object_id, now_s)
 
     def report(self, object_id: str) -> None:
@@ -200,12 +202,6 @@ class Forecasts:
         if self.failures == 1:
             self._log.info("the edge does not predict", reason=str(error))
 
-    def _keep(self, object_id: str, known: _Known) -> None:
-        self._known[object_id] = known
-        self._known.move_to_end(object_id)
-        if len(self._known) > MOST_PREDICTIONS:
-            self._known.popitem(last=False)
-
     def _ask_neighbours(self, object_id: str) -> bool:
         """Ask the devices nearby; returns False if there is no such source."""
         if self._neighbours is None:
@@ -217,7 +213,7 @@ class Forecasts:
                 self._on_prediction(None)
             elif self.edge_away:
                 known = self._mixed_with_edge(object_id, outcome)
-                self._keep(object_id, known)
+                self._known[object_id] = known
                 self._on_prediction(known.prediction)
 
         future = self._neighbours.get_next_objects(object_id, self._settings.timeout_s)

@@ -359,18 +359,16 @@ def _compared(
     """Execute the sample in a plain session, after a warm-up, to compare times and classes."""
     from nearsight.common.inference.runtime import Runtime
 
-    runtime = Runtime(session.settings.threads)
-    try:
-        network = runtime.load(path, path.stem)
-        times_ms, same = list[float](), list[bool]()
+    times_ms, same = list[float](), list[bool]()
+    with (
+        closing(Runtime(session.settings.threads)) as runtime,
+        closing(runtime.load(path, path.stem)) as network,
+    ):
         for frame, found in [sample[0], *sample]:
             began_s = time.perf_counter()
             outputs = network.run({"": session.tensor(frame)})
             times_ms.append(1e3 * (time.perf_counter() - began_s))
             same.append(_best(outputs)[0] == _best(found)[0])
-        network.close()
-    finally:
-        runtime.close()
     whole_ms = median(times_ms[1:])
     compared = None if _best(sample[0][1])[0] is None else sum(same[1:])
     return {
