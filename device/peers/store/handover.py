@@ -1,14 +1,20 @@
-"""Moves entries to their replicas after the membership changed, and synchronises the replicas.
+"""Moves entries to their replicas after the membership changed, and synchronises the replicas (5.4.2).
 
 One background thread does this. It sends digests of the entries that other nodes should hold, then the
 entries that they request, then a completion message (see `View`). Failed steps are retried until they succeed
 or the receiver leaves.
+
+A node that holds an entry offers it to its new replicas. A node that is no replica offers it to all replicas,
+and a later sweep drops it once each of them has it. Devices may have different views for a while. All compute
+the same ranking, so a node that drops an entry leaves it to nodes with a higher rank: two nodes never rely on
+each other's copy.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -21,9 +27,8 @@ from nearsight.common.logging import get_logger
 from nearsight.common.rpc.call import Reply, message_of
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.routing.cluster_view import View
-from nearsight.device.peers.routing.kroute import KRoute
+from nearsight.device.peers.routing.kroute import KRoute, rank
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.device.peers.store.handover_plan import MOST_BEFORE, HandoverPlan, Placement
 from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S
 from nearsight.device.peers.store.service import OFFER, WRITE
 from nearsight.device.peers.store.shared_store import SharedStore
@@ -50,6 +55,70 @@ SWEEP_TURNS = 4
 OFFERED_AT_ONCE = 512
 SENT_AT_ONCE = 256
 SENT_BYTES_AT_ONCE = 256 * 1024
+_MOST_FORMER_NODES = 8192
+
+Offers = Mapping[NodeId, Sequence[str]]
+"""The keys of the entries to offer to each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members since the last completed hand-over, after which every key was on its replicas."""
+
+    ever: frozenset[NodeId] = frozenset()
+    """All nodes that were members at some time."""
+    always: frozenset[NodeId] = frozenset()
+    """Those that were members all the time, without a restart. Empty: it is unknown what each node has."""
+
+    def and_of(self, other: Members) -> Members:
+        """The members of both times; unknown if there were too many."""
+        ever = self.ever | other.ever
+        return Members(ever, self.always & other.always) if len(ever) <= _MOST_FORMER_NODES else Members()
+
+    def offers(
+        self,
+        own: NodeId,
+        keys: Iterable[str],
+        nodes: frozenset[NodeId],
+        replicas: int,
+        unsure: Collection[str] = (),
+    ) -> Offers:
+        """The entries that one node must offer to others.
+
+        A node that is among the first ``replicas`` of all former members was a replica all the time, and has
+        the entry already.
+
+        Parameters
+        ----------
+        own : NodeId
+            The node that offers.
+        keys : iterable of str
+            The keys that it holds.
+        nodes : frozenset of NodeId
+            The current members, without ``own`` when it leaves.
+        replicas : int
+            Number of replicas of each key.
+        unsure : collection of str
+            Those keys that arrived or changed since: it is unknown which nodes have them.
+
+        Returns
+        -------
+        mapping
+            For each node first the keys that it lacks. Then those that it should have, but of which ``own``
+            is no replica: a node that leaves may run out of time.
+        """
+        lacked, held = defaultdict[NodeId, list[str]](list), defaultdict[NodeId, list[str]](list)
+        everybody = self.ever | nodes
+        for key in keys:
+            ranking = rank(key, everybody)
+            having = self.always.intersection(ranking[:replicas]) if key not in unsure else ()
+            receivers = [node for node in ranking if node in nodes][:replicas]
+            for node in receivers:
+                if node not in having:
+                    lacked[node].append(key)
+                elif own not in receivers:
+                    held[node].append(key)
+        return {node: lacked[node] + held[node] for node in {**lacked, **held} if node != own}
 
 
 @dataclass(slots=True)
@@ -88,15 +157,13 @@ class HandoverWorker:
         self._worker = BackgroundWorker(clock, "peers-handover")
         self._lock = threading.Lock()
         self._misplaced: set[str] = set()
-        self._placements_since: list[Placement] = [self._placement(route.cluster.view.nodes)]
-        self._offer_all = False
+        self._members = Members(route.cluster.view.nodes, route.cluster.view.nodes)
         self._notify_all = False
         self._requesters: set[NodeId] = set()
         self._pause_s = SETTLE_AFTER_S
         self._changed_s = float("-inf")
         self._requested_s: dict[NodeId, float] = {}
         # Used only by the worker's thread.
-        self._last_placements: tuple[Placement, ...] = ()
         self._turn = 0
         self._failures = 0
         self._queries: dict[NodeId, int] = {}
@@ -113,11 +180,11 @@ class HandoverWorker:
 
     def changed(self, before: View, after: View) -> None:
         """Schedule the hand-over after a change of the view. Call it in the order of the changes."""
-        stayed = {n for n in before.nodes & after.nodes if before.incarnations[n] == after.incarnations[n]}
+        # A restarted node holds nothing, as if it had left and joined.
+        stayed = {node for node, _ in before.incarnations.items() & after.incarnations.items()}
         now_s = self._clock.monotonic()
         with self._lock:
-            # A restarted node holds nothing, as if it had left and joined.
-            self._placements_since += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
+            self._members = self._members.and_of(Members(before.nodes | after.nodes, frozenset(stayed)))
             self._notify_all = True
             self._failures = 0
             if now_s - self._changed_s > CALM_AFTER_S:
@@ -142,14 +209,15 @@ class HandoverWorker:
             if node not in nodes or recently:
                 return
             self._requested_s[node] = now_s
-            self._placements_since += [self._placement(nodes - {node}), self._placement(nodes)]
+            self._members = self._members.and_of(Members(nodes, nodes - {node}))
             self._requesters.add(node)
         self._schedule()
 
     def resynchronise(self) -> None:
         """Offer everything to all nodes and request their offers, after a suspension or change of address."""
         with self._lock:
-            self._offer_all = True
+            self._members = Members()
+            self._notify_all = True
         self._schedule()
         self._worker.submit(self._query_missing, name="query")
 
@@ -162,59 +230,49 @@ class HandoverWorker:
     def _schedule(self, after_s: float = SETTLE_AFTER_S) -> None:
         self._worker.submit(self._run, name="handover", after_s=after_s)
 
-    def _placement(self, nodes: frozenset[NodeId]) -> Placement:
-        return Placement(nodes, self._settings.replicas)
-
     def _run(self) -> None:
         """Offer the entries that changes of the view, misplaced entries and requests of nodes require."""
         with self._lock:
             view = self._cluster.view
-            placements, self._placements_since = self._placements_since, []
+            members, self._members = self._members, Members(view.nodes, view.nodes)
             misplaced, self._misplaced = self._misplaced, set()
-            offer_all, self._offer_all = self._offer_all, False
-            notify_all, self._notify_all = self._notify_all or offer_all, False
+            notify_all, self._notify_all = self._notify_all, False
             requesters, self._requesters = self._requesters, set()
             if notify_all:
                 longest_s = max(SETTLE_AFTER_S, PAUSE_PER_NODE_S * len(view.nodes))
                 self._pause_s = min(2 * self._pause_s, longest_s)
         notified = (view.nodes if notify_all else view.nodes & requesters) - {self._own}
-        after = self._placement(view.nodes)
-        # Without repetitions, as each failed attempt adds one; a plan needs no more than its limit.
-        distinct = tuple(dict.fromkeys((*self._last_placements, *placements)))[: MOST_BEFORE + 1]
-        before = () if offer_all else distinct
-        replan = offer_all or bool(placements)
-        plan = HandoverPlan(self._own, self._shared.keys() if replan else (), before if replan else (), after)
-        for key in misplaced:
-            plan.add(key)
-        failed = self._carry_out(plan, view, notified)
-        if not failed and self._cluster.view.digest == view.digest:
+        changed = members != Members(view.nodes, view.nodes)
+        keys = dict.fromkeys((*(self._shared.keys() if changed else ()), *misplaced))
+        failed, _ = self._carry_out(self._offers(members, keys, view.nodes, misplaced), view, notified)
+        if not failed:
             self._failures = 0
-            if replan:
-                self._last_placements = (after,)
-        else:
-            with self._lock:
-                self._misplaced.update(key for key in misplaced if key in self._shared.entries)
-                if replan:
-                    self._placements_since = [after, *self._placements_since]
-                    self._offer_all = self._offer_all or offer_all
-                # Nodes that received completion need no second message; after another change all nodes
-                # receive one.
-                self._requesters |= failed & notified
-            self._last_placements = before
-            self._schedule(min(SWEEP_EVERY_S, RETRY_AFTER_S * 2**self._failures))
-            self._failures = min(self._failures + 1, 5)
+            return
+        with self._lock:
+            self._misplaced.update(key for key in misplaced if key in self._shared.entries)
+            self._members = self._members.and_of(members)
+            # Nodes that received completion need no second message; after another change all nodes
+            # receive one.
+            self._requesters |= failed & notified
+        self._schedule(min(SWEEP_EVERY_S, RETRY_AFTER_S * 2**self._failures))
+        self._failures = min(self._failures + 1, 5)
+
+    def _offers(
+        self, members: Members, keys: Iterable[str], nodes: frozenset[NodeId], unsure: Collection[str] = ()
+    ) -> Offers:
+        return members.offers(self._own, keys, nodes, self._settings.replicas, unsure)
 
     def _sweep(self) -> None:
         """Compare part of the entries with the other replicas; drop those that only others should hold."""
         self._worker.submit(self._sweep, name="sweep", after_s=SWEEP_EVERY_S)
         view, turn, held = self._cluster.view, self._turn, self._shared.keys()
         keys = [key for key in held if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % SWEEP_TURNS == 0]
-        plan = HandoverPlan(self._own, keys, (), self._placement(view.nodes))
         self._turn += 1
         digests = self._shared.digests(keys)
-        self._carry_out(plan, view, frozenset(), displace=False)
+        _, missed = self._carry_out(self._offers(Members(), keys, view.nodes), view, displace=False)
+        spare = [key for key in digests if self._own not in rank(key, view.nodes)[: self._settings.replicas]]
         if self._cluster.view is view:
-            self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
+            self.counts.dropped += self._shared.drop({k: digests[k] for k in spare if k not in missed})
 
     def _query_missing(self) -> None:
         """Query nodes that did not report completion; stop waiting after `MAX_QUERIES` attempts."""
@@ -237,51 +295,56 @@ class HandoverWorker:
 
     def _hand_over_all(self, done: threading.Event) -> None:
         view = self._cluster.view
-        with self._lock:
-            before = (*self._last_placements, *self._placements_since)
-        plan = HandoverPlan(self._own, self._shared.keys(), before, self._placement(view.nodes - {self._own}))
-        self._carry_out(plan, view, frozenset())
+        offers = self._offers(self._members, self._shared.keys(), view.nodes - {self._own})
+        self._carry_out(offers, view)
         done.set()
 
     def _carry_out(
-        self, plan: HandoverPlan, view: View, notified: frozenset[NodeId], *, displace: bool = True
-    ) -> set[NodeId]:
-        """Execute the plan, and send completion to ``notified``; returns the nodes that failed."""
-        receivers = sorted(plan.receivers(), key=self._links.is_slow)
+        self,
+        offers: Offers,
+        view: View,
+        notified: frozenset[NodeId] = frozenset(),
+        *,
+        displace: bool = True,
+    ) -> tuple[set[NodeId], set[str]]:
+        """Hand over, and send completion to ``notified``.
+
+        Returns
+        -------
+        the nodes that failed; the keys that were not handed over to all of their nodes
+        """
+        receivers = sorted(offers, key=self._links.is_slow)
         completions = {
             node: self._offer(node, (), view, complete=True) for node in notified.difference(receivers)
         }
-        failed: set[NodeId] = set()
+        failed, missed = set[NodeId](), set[str]()
         for number, node in enumerate(receivers):
             if self._cluster.view.digest != view.digest:
                 failed.update(receivers[number:])
                 break
             try:
-                self._hand_over(node, plan, view, displace=displace)
+                missed |= self._hand_over(node, offers[node], view, displace=displace)
                 if node in notified:
                     completions[node] = self._offer(node, (), view, complete=True)
             except NearsightError as error:
                 self.counts.failed += 1
                 self._log.debug("hand-over failed", node=shown(node), reason=str(error))
                 failed.add(node)
-        return failed | {node for node, future in completions.items() if future.exception() is not None}
+        missed.update(*(offers[node] for node in failed))
+        return failed | {
+            node for node, future in completions.items() if future.exception() is not None
+        }, missed
 
-    def _hand_over(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
-        """Send a node the digests of its part of the plan, then the entries that it requests."""
-        keys = plan.offers(node)
+    def _hand_over(self, node: NodeId, keys: Sequence[str], view: View, *, displace: bool) -> set[str]:
+        """Send a node digests, then the entries that it requests; returns the keys that it refused."""
+        refused = set[str]()
         for start in range(0, len(keys), OFFERED_AT_ONCE):
-            batch = keys[start : start + OFFERED_AT_ONCE]
-            digests = self._shared.digests(batch)
+            digests = self._shared.digests(keys[start : start + OFFERED_AT_ONCE])
             offer = [DigestMessage(key=key, digest=digest) for key, digest in digests.items()]
             response = message_of(self._offer(node, offer, view).result(), OfferResponse)
-            wanted = set(response.wanted) & digests.keys()
-            plan.confirmed(node, [key for key in batch if key not in wanted])
-            for entries in _batches(self._shared.entries_of(wanted)):
-                refused = self._send(node, entries, view, displace=displace)
-                plan.refused(node, refused)
-                plan.confirmed(node, [entry.key for entry in entries if entry.key not in refused])
-            # Requested entries that have expired since then need not be sent.
-            plan.confirmed(node, wanted)
+            for entries in _batches(self._shared.entries_of(set(response.wanted) & digests.keys())):
+                refused |= self._send(node, entries, view, displace=displace)
+        return refused
 
     def _send(self, node: NodeId, entries: Sequence[Entry], view: View, *, displace: bool) -> set[str]:
         """Send entries; returns the keys of those that the node refused."""

@@ -23,6 +23,7 @@ from nearsight.device.peers.store.handover import (
     SETTLE_AFTER_S,
     SWEEP_TURNS,
     HandoverWorker,
+    Members,
 )
 from nearsight.device.peers.store.service import NO_VIEW, StoreService
 from nearsight.device.peers.store.shared_store import SharedStore
@@ -111,7 +112,8 @@ def test_the_memory_for_a_node_that_receives_nothing_is_bounded(device: _Device)
         device.see(2 + number % 20)
         device.worker.misplaced(f"key {number} that was evicted")
         device.worker._run()
-    assert len(device.worker._last_placements) + len(device.worker._placements_since) <= 10
+    assert len(device.worker._members.ever) <= 22
+    assert Members(frozenset(map(NodeId, range(9000)))).and_of(Members()) == Members()
     assert device.worker._misplaced == set()
 
 
