@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 
-from nearsight.common.background.futures import flat, pending, then, when_done
-from nearsight.common.background.worker import Job
+from nearsight.common.background.futures import flat, pending, then
 from nearsight.common.errors import NearsightError
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
-from nearsight.device.cooperation.context import CooperationContext
+from nearsight.device.cooperation.context import CooperationContext, Steps
 from nearsight.device.cooperation.protocol import next_key, popularity_key
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 
@@ -87,34 +86,21 @@ class PeerForecasts:
         ``timeout_s`` is not used: the store's own timeout of reads is shorter.
         """
         del timeout_s
-        context = self._context
         result: Future[Prediction] = pending()
-
-        def followed(outcome: Counts | NearsightError) -> None:
-            if isinstance(outcome, NearsightError):
-                result.set_exception(outcome)
-            else:
-                result.set_result(self._prediction(current, outcome))
-
-        def ask() -> None:
-            counts = self._counts.read(next_key(context.catalogue, current))
-            when_done(counts, context.background, followed)
-
-        context.background.submit(lambda: self._with_popularity(ask))
+        self._context.background.submit(lambda: self._context.run(self._predict(current, result)))
         return result
 
-    def _with_popularity(self, go_on: Job) -> None:
+    def _predict(self, current: str, result: Future[Prediction]) -> Steps[None]:
         context = self._context
-        if context.clock.monotonic() < self._read_s + POPULARITY_AGE_S:
-            go_on()
-            return
-
-        def read(outcome: Counts | NearsightError) -> None:
-            if not isinstance(outcome, NearsightError):
-                self._popularity, self._read_s = outcome, context.clock.monotonic()
-            go_on()  # an outdated popularity is better than none
-
-        when_done(self._counts.read(popularity_key(context.catalogue)), context.background, read)
+        if context.clock.monotonic() >= self._read_s + POPULARITY_AGE_S:
+            popularity = yield self._counts.read(popularity_key(context.catalogue)), math.inf
+            if not isinstance(popularity, NearsightError):  # an outdated popularity is better than none
+                self._popularity, self._read_s = popularity, context.clock.monotonic()
+        followed = yield self._counts.read(next_key(context.catalogue, current)), math.inf
+        if isinstance(followed, NearsightError):
+            result.set_exception(followed)
+        else:
+            result.set_result(self._prediction(current, followed))
 
     def _prediction(self, current: str, followed: Counts) -> Prediction:
         popular, known = self._popularity, self._context.digests.object_ids
