@@ -23,11 +23,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unavailable
-from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.store.replica_calls import LEAST_TIMEOUT_S, ReplicaCalls, unreadable
+from nearsight.device.peers.store.replica_calls import LEAST_TIMEOUT_S, ReplicaCalls
 from nearsight.device.peers.store.service import READ, NodeAnswer
 from nearsight.device.peers.store.values import Entry, merged
 from nearsight.protos.peers_pb2 import ReadRequest
@@ -87,19 +87,15 @@ class ReadPlan:
         self.asked += len(following)
         return following
 
-    def answered(self, node: NodeId, answer: NodeAnswer) -> tuple[NodeId, ...]:
-        """A node answered; returns the nodes to ask now."""
+    def ended(self, node: NodeId, outcome: NodeAnswer | NearsightError) -> tuple[NodeId, ...]:
+        """A node answered or failed; returns the nodes to ask now."""
         if self.done:
             return ()
-        self.answers[node] = answer
-        return self._go_on()
-
-    def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
-        """A node did not answer; returns the nodes to ask now."""
-        if self.done:
-            return ()
-        self._failed.add(node)
-        self._error = error
+        if isinstance(outcome, NodeAnswer):
+            self.answers[node] = outcome
+        else:
+            self._failed.add(node)
+            self._error = outcome
         return self._go_on()
 
     def late(self, node: NodeId) -> tuple[NodeId, ...]:
@@ -207,33 +203,28 @@ class QuorumRead:
     def ask_first(self) -> NodeAnswer | None:
         """Ask the first node and block; None if the read continues and ends in `future`."""
         client, node = self._client, self._first
-        if node == client.route.own:
-            answer = self._ask_own()
-        elif client.links.is_slow(node):
+        if node == client.route.own or client.links.is_slow(node):
             self.begin()
             return None
+        outcome: NodeAnswer | NearsightError
+        asked_s = client.clock.monotonic()
+        try:
+            reply = client.links.ask(node, READ, self._request(), timeout_s=client.first_timeout.seconds)
+            outcome = client.answer_of(self._key, reply)
+        except DeadlineExceeded:
+            client.first_timeout.exhausted()
+            client.counts.hedged_reads += 1
+            self.begin()  # the peer is marked slow now: two nodes are asked, the first one again
+            return None
+        except NearsightError as error:
+            outcome = error
         else:
-            asked_s = client.clock.monotonic()
-            try:
-                reply = client.links.ask(node, READ, self._request(), timeout_s=client.first_timeout.seconds)
-                answer = client.answer_of(self._key, reply)
-            except DeadlineExceeded:
-                client.first_timeout.exhausted()
-                client.counts.hedged_reads += 1
-                self.begin()  # the peer is marked slow now: two nodes are asked, the first one again
-                return None
-            except NearsightError as error:
-                with self._lock:
-                    self._read.ask_next()
-                self._record(node, error)
-                self._watch()
-                return None
             client.first_timeout.answered(client.clock.monotonic() - asked_s)
-        if answer.synchronised and answer.entry is not None:
-            return answer
+            if outcome.synchronised and outcome.entry is not None:
+                return outcome
         with self._lock:
             self._read.ask_next()
-        self._record(node, answer)
+        self._record(node, outcome)
         self._watch(first=True)
         return None
 
@@ -249,29 +240,26 @@ class QuorumRead:
             )
 
     def _check_late(self, limit_s: float, *, doubt: bool) -> None:
-        """Handle nodes that were asked at least ``limit_s`` ago; if there are none, check again later."""
-        with self._lock:
-            now_s = self._client.clock.monotonic()
-            waited_s = {node: now_s - asked_s for node, asked_s in self._asked_s.items()}
-        late = [node for node, node_s in waited_s.items() if node_s >= limit_s]
-        if late:
-            self._handle_late(late, doubt=doubt)
-        else:
-            self._schedule_check(limit_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
+        """Mark nodes that were asked at least ``limit_s`` ago as late and slow, and ask one more node.
 
-    def _handle_late(self, late: Sequence[NodeId], *, doubt: bool) -> None:
-        """Mark these nodes as late and slow, and ask one more node."""
+        If there are no such nodes, check again later.
+        """
+        client = self._client
         with self._lock:
-            if self._read.done:
+            now_s = client.clock.monotonic()
+            waited_s = {node: now_s - asked_s for node, asked_s in self._asked_s.items()}
+            late = [node for node, node_s in waited_s.items() if node_s >= limit_s]
+            if self._read.done or not late:
+                self._schedule_check(limit_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
                 return
             self._hedged = True
             nodes = tuple(following for node in late for following in self._read.late(node))
             ended = self._read.done
             nodes = nodes or self._read.ask_next()
         for node in late:
-            self._client.links.mark_slow(node, doubt=doubt)
-        self._client.first_timeout.exhausted()
-        self._client.counts.hedged_reads += 1
+            client.links.mark_slow(node, doubt=doubt)
+        client.first_timeout.exhausted()
+        client.counts.hedged_reads += 1
         self._go_on(nodes, ended=ended)
         if nodes and doubt:
             self._watch()
@@ -293,8 +281,8 @@ class QuorumRead:
             with self._lock:
                 self._asked_s[node] = now_s
             timeout_s = max(LEAST_TIMEOUT_S, self._ends_s - now_s)
-            call = client.links.call(node, READ, self._request(), timeout_s=timeout_s)
-            call.add_done_callback(lambda done, node=node: self._reply_arrived(node, done))  # type: ignore[misc]
+            decode, ended = partial(client.answer_of, self._key), partial(self._record, node)
+            client.call(node, READ, self._request(), timeout_s, decode, ended)
 
     def _ask_own(self) -> NodeAnswer:
         client = self._client
@@ -302,30 +290,17 @@ class QuorumRead:
         claim = self._claims_here()
         return client.service.answer(self._key, client.route.own, self._view.digest, claim=claim)
 
-    def _reply_arrived(self, node: NodeId, done: Future[Reply]) -> None:
-        try:
-            answer = self._client.answer_of(self._key, done.result())
-        except NearsightError as error:
-            self._record(node, error)
-        except Exception as error:  # noqa: BLE001  a caller waits: any bad answer must end the read
-            self._record(node, unreadable(error))
-        else:
-            asked_s = self._asked_s.get(node)
-            if asked_s is not None and not self._hedged:
-                self._client.first_timeout.answered(self._client.clock.monotonic() - asked_s)
-            self._record(node, answer)
-
     def _record(self, node: NodeId, outcome: NodeAnswer | NearsightError) -> None:
         """Record the answer or failure of a node, and continue."""
+        client = self._client
         with self._lock:
-            self._asked_s.pop(node, None)
+            asked_s = self._asked_s.pop(node, None)
+            if asked_s is not None and isinstance(outcome, NodeAnswer) and not self._hedged:
+                client.first_timeout.answered(client.clock.monotonic() - asked_s)
             before = self._read.done
-            if isinstance(outcome, NearsightError):
-                nodes = self._read.failed(node, outcome)
-            else:
-                nodes = self._read.answered(node, outcome)
-                for slow in [each for each in nodes if self._client.links.is_slow(each)]:
-                    nodes += self._read.late(slow)  # it has not answered earlier requests yet
+            nodes = self._read.ended(node, outcome)
+            for slow in [each for each in nodes if client.links.is_slow(each)]:
+                nodes += self._read.late(slow)  # it has not answered earlier requests yet
             ended = self._read.done and not before
         self._go_on(nodes, ended=ended)
 

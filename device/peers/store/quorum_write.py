@@ -14,17 +14,17 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
-from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store.replica_calls import (
     BUSY_WAIT_S,
     LEAST_TIMEOUT_S,
     SLOWEST_BYTES_PER_S,
     ReplicaCalls,
-    unreadable,
+    WriteAnswer,
 )
 from nearsight.device.peers.store.service import NO_VIEW, WRITE
 from nearsight.device.peers.store.shared_store import refusal_error
@@ -63,23 +63,17 @@ class WritePlan:
         """The nodes to write to first."""
         return self._go_on()
 
-    def accepted(self, node: NodeId) -> tuple[NodeId, ...]:
-        """A node accepted the entry; returns the nodes to write to now."""
+    def ended(
+        self, node: NodeId, error: NearsightError | None = None, *, refused: bool = False
+    ) -> tuple[NodeId, ...]:
+        """A node accepted the entry, or refused it, or failed; returns the nodes to write to now."""
         self.outstanding.discard(node)
-        self._accepted.add(node)
-        return self._go_on()
-
-    def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
-        """A node refused the entry; returns the nodes to write to now."""
-        self.outstanding.discard(node)
-        self._refused.add(node)
-        self._error = error
-        return self._go_on()
-
-    def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
-        """A node did not answer; returns the nodes to write to now."""
-        self.outstanding.discard(node)
-        if not self._refused:
+        if error is None:
+            self._accepted.add(node)
+        elif refused:
+            self._refused.add(node)
+            self._error = error
+        elif not self._refused:
             self._error = error
         return self._go_on()
 
@@ -159,15 +153,15 @@ class QuorumWrite:
         for node in nodes:
             if node == client.route.own:
                 newer, reason = client.service.take(self._entry, self._view.digest)
-                self._answered(node, [newer] if newer is not None else [], reason)
+                self._record(node, WriteAnswer([newer] if newer is not None else [], reason))
                 continue
             left_s = self._ends_s - client.clock.monotonic()
             timeout_s = self._timeout_s
             if client.links.is_slow(node):  # it has not answered earlier requests yet
                 timeout_s = min(timeout_s, 2 * client.settings.hedge_s + self._transfer_s)
             timeout_s = max(LEAST_TIMEOUT_S, min(timeout_s, left_s))
-            call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
-            call.add_done_callback(lambda done, node=node: self._reply_arrived(node, done))  # type: ignore[misc]
+            decode, ended = partial(client.newer_of, self._entry.key), partial(self._record, node)
+            client.call(node, WRITE, self._request, timeout_s, decode, ended)
 
     def _repeat(self) -> None:
         """Send the entry again to replicas that lack it; failed nodes may have left or recovered."""
@@ -176,39 +170,24 @@ class QuorumWrite:
             self._write.repeat(lacking)
         self._go_on(lacking, ended=not lacking)
 
-    def _reply_arrived(self, node: NodeId, done: Future[Reply]) -> None:
+    def _record(self, node: NodeId, outcome: WriteAnswer | NearsightError) -> None:
+        """Record the answer or failure of a node, and continue."""
         client = self._client
-        try:
-            newer, reason = client.newer_of(self._entry.key, done.result())
-        except Overloaded as error:
-            if client.clock.monotonic() + 2 * BUSY_WAIT_S < self._ends_s:
-                self._overloads[node] += 1
-                client.again_later(lambda: self._send((node,)), self._overloads[node], self._ends_s)
-            else:
-                self._failed(node, error)
-        except NearsightError as error:
-            self._failed(node, error)
-        except Exception as error:  # noqa: BLE001  a caller waits: any bad answer must end the write
-            self._failed(node, unreadable(error))
-        else:
-            self._answered(node, newer, reason)
-
-    def _answered(self, node: NodeId, newer: list[Entry], reason: str) -> None:
+        if isinstance(outcome, Overloaded) and client.clock.monotonic() + 2 * BUSY_WAIT_S < self._ends_s:
+            self._overloads[node] += 1
+            client.again_later(lambda: self._send((node,)), self._overloads[node], self._ends_s)
+            return
         with self._lock:
-            if reason:
-                self._client.counts.refused += 1
-                nodes = self._write.refused(node, refusal_error(self._entry.key, reason))
+            if isinstance(outcome, NearsightError):
+                if self._repetitions and isinstance(outcome, DeadlineExceeded):
+                    self._repetitions = MOST_REPETITIONS  # a member that does not answer: retries are useless
+                nodes = self._write.ended(node, outcome)
+            elif outcome.refusal:
+                client.counts.refused += 1
+                nodes = self._write.ended(node, refusal_error(self._entry.key, outcome.refusal), refused=True)
             else:
-                self._newer += newer
-                nodes = self._write.accepted(node)
-            ended = self._write.done
-        self._go_on(nodes, ended=ended)
-
-    def _failed(self, node: NodeId, error: NearsightError) -> None:
-        with self._lock:
-            if self._repetitions and isinstance(error, DeadlineExceeded):
-                self._repetitions = MOST_REPETITIONS  # a member that does not answer: retries are useless
-            nodes = self._write.failed(node, error)
+                self._newer += outcome.newer
+                nodes = self._write.ended(node)
             ended = self._write.done
         self._go_on(nodes, ended=ended)
 

@@ -8,12 +8,17 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.background.futures import outcome_of, then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import Cancelled, InternalError, InvalidMessage
+from nearsight.common.errors import Cancelled, InvalidMessage, NearsightError
 from nearsight.common.rpc.call import Reply, message_of
+from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.service import NodeAnswer, StoreService
@@ -26,6 +31,8 @@ SLOWEST_BYTES_PER_S = 250_000.0
 LEAST_TIMEOUT_S = 0.05
 BUSY_WAIT_S = 0.1
 """Mean wait before a node that was overloaded or failed is asked again; doubles with each failure."""
+
+A = TypeVar("A")
 
 
 class AdaptiveTimeout:
@@ -66,6 +73,15 @@ class AdaptiveTimeout:
     def exhausted(self) -> None:
         """Double the timeout after it passed without an answer."""
         self.seconds = min(self._most_s, 2 * self.seconds)
+
+
+class WriteAnswer(NamedTuple):
+    """The answer of one node to a write."""
+
+    newer: list[Entry]
+    """The state that overrides the write, if there is one."""
+    refusal: str
+    """The reason if the node refused the entry, else empty."""
 
 
 @dataclass(slots=True)
@@ -162,6 +178,19 @@ class ReplicaCalls:
         if job is not None:
             job()
 
+    def call(
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        timeout_s: float,
+        decode: Callable[[Reply], A],
+        ended: Callable[[A | NearsightError], None],
+    ) -> None:
+        """Start a call to a peer; ``ended`` receives the decoded answer or the error, exactly once."""
+        answer = then(self.links.call(node, method, request, timeout_s=timeout_s), decode)
+        answer.add_done_callback(lambda done: ended(outcome_of(done)))
+
     def answer_of(self, key: str, reply: Reply) -> NodeAnswer:
         """Decode a node's answer to a read of the key.
 
@@ -182,8 +211,8 @@ class ReplicaCalls:
         wait_ms = max((claim.wait_ms for claim in response.claims), default=0)
         return NodeAnswer(entry, response.synchronised, min(wait_ms, round(1000 * CLAIM_LEASE_S)))
 
-    def newer_of(self, key: str, reply: Reply) -> tuple[list[Entry], str]:
-        """Decode a node's answer to a write: the state that overrides it, and the reason of a refusal.
+    def newer_of(self, key: str, reply: Reply) -> WriteAnswer:
+        """Decode a node's answer to a write.
 
         Raises
         ------
@@ -197,12 +226,7 @@ class ReplicaCalls:
         except InvalidMessage:
             self.counts.invalid += 1
             raise
-        return newer, response.refused[0].reason if response.refused else ""
-
-
-def unreadable(error: Exception) -> InternalError:
-    """The error of a call whose answer could not be processed."""
-    return InternalError(f"a peer's answer cannot be read: {type(error).__name__}")
+        return WriteAnswer(newer, response.refused[0].reason if response.refused else "")
 
 
 class _Keyed(Protocol):

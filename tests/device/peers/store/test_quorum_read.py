@@ -45,7 +45,7 @@ MISSING = NodeAnswer(None, synchronised=True)
 def test_the_answer_of_a_synchronised_first_replica_is_complete() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     assert read.ask_next() == (A,)
-    assert read.answered(A, NodeAnswer(items(b"x"), synchronised=True)) == ()
+    assert read.ended(A, NodeAnswer(items(b"x"), synchronised=True)) == ()
     assert read.done and held(read) == {b"x"}
 
 
@@ -53,16 +53,16 @@ def test_the_answer_of_a_synchronised_first_replica_is_complete() -> None:
 def test_a_missing_entry_is_confirmed_by_another_replica(entry: Entry | None) -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
-    assert read.answered(A, MISSING) == (B,)
+    assert read.ended(A, MISSING) == (B,)
     assert not read.done
-    assert read.answered(B, NodeAnswer(entry, synchronised=True)) == ()
+    assert read.ended(B, NodeAnswer(entry, synchronised=True)) == ()
     assert read.done and read.outcome().entry == entry
 
 
 def test_a_late_confirmation_is_not_waited_for() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
-    read.answered(A, MISSING)
+    read.ended(A, MISSING)
     assert read.late(B) == ()
     assert read.done and read.outcome().entry is None
 
@@ -70,10 +70,10 @@ def test_a_late_confirmation_is_not_waited_for() -> None:
 def test_if_one_replica_cannot_confirm_the_next_is_asked() -> None:
     read = ReadPlan((A, B, C, D), replicas=3)
     read.ask_next()
-    read.answered(A, MISSING)
-    assert read.failed(B, GONE) == (C,)
+    read.ended(A, MISSING)
+    assert read.ended(B, GONE) == (C,)
     assert not read.done
-    assert read.failed(C, GONE) == ()
+    assert read.ended(C, GONE) == ()
     assert read.done and read.outcome().entry is None
 
 
@@ -83,7 +83,7 @@ def test_no_confirmation_is_needed_with_one_replica_or_from_the_reader_s_own(
 ) -> None:
     read = ReadPlan((A, B, C), replicas, own=own)
     read.ask_next()
-    assert read.answered(A, MISSING) == ()
+    assert read.ended(A, MISSING) == ()
     assert read.done and read.outcome().entry is None
 
 
@@ -91,24 +91,24 @@ def test_no_confirmation_is_needed_with_one_replica_or_from_the_reader_s_own(
 def test_a_claimant_that_must_wait_asks_no_other_node(claim: bool, asked: tuple[NodeId, ...]) -> None:
     read = ReadPlan((A, B, C), replicas=2, claim=claim)
     read.ask_next()
-    assert read.answered(A, NodeAnswer(None, synchronised=True, wait_ms=500)) == asked
+    assert read.ended(A, NodeAnswer(None, synchronised=True, wait_ms=500)) == asked
 
 
 def test_after_an_unsynchronised_answer_the_next_node_is_asked() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
-    assert read.answered(A, NodeAnswer(items(b"new"), synchronised=False)) == (B,)
+    assert read.ended(A, NodeAnswer(items(b"new"), synchronised=False)) == (B,)
     assert not read.done
-    assert read.answered(B, NodeAnswer(items(b"new", b"old"), synchronised=True)) == ()
+    assert read.ended(B, NodeAnswer(items(b"new", b"old"), synchronised=True)) == ()
     assert held(read) == {b"new", b"old"}
 
 
 def test_while_no_node_is_synchronised_one_node_more_than_the_replicas_is_asked() -> None:
     read = ReadPlan((A, B, C, D), replicas=2)
     assert read.ask_next() == (A,)
-    assert read.answered(A, NodeAnswer(None, synchronised=False)) == (B,)
-    assert read.answered(B, NodeAnswer(None, synchronised=False)) == (C,)
-    assert read.answered(C, NodeAnswer(items(b"x"), synchronised=False)) == ()
+    assert read.ended(A, NodeAnswer(None, synchronised=False)) == (B,)
+    assert read.ended(B, NodeAnswer(None, synchronised=False)) == (C,)
+    assert read.ended(C, NodeAnswer(items(b"x"), synchronised=False)) == ()
     assert held(read) == {b"x"}
 
 
@@ -118,7 +118,7 @@ def test_three_answers_of_unsynchronised_replicas_are_enough() -> None:
     (asked,) = read.ask_next()
     for number in range(3):
         assert asked == nodes[number]
-        following = read.answered(asked, NodeAnswer(items(b"x", b"%d" % number), synchronised=False))
+        following = read.ended(asked, NodeAnswer(items(b"x", b"%d" % number), synchronised=False))
         asked = following[0] if following else None
     assert read.done and held(read) == {b"x", b"0", b"1", b"2"}
 
@@ -128,16 +128,16 @@ def test_a_miss_among_unsynchronised_nodes_is_checked_at_six_nodes() -> None:
     read = ReadPlan(nodes, replicas=2)
     asked = list(read.ask_next())
     while not read.done:
-        asked += read.answered(asked[-1], NodeAnswer(None, synchronised=False))
+        asked += read.ended(asked[-1], NodeAnswer(None, synchronised=False))
     assert asked == list(nodes[:6]) and read.outcome().entry is None
 
 
 def test_failed_nodes_are_skipped_until_none_is_left() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next()
-    assert read.failed(A, GONE) == (B,)
+    assert read.ended(A, GONE) == (B,)
     assert not read.done
-    assert read.failed(B, DeadlineExceeded("late")) == ()
+    assert read.ended(B, DeadlineExceeded("late")) == ()
     assert read.done
     with pytest.raises(DeadlineExceeded):
         read.outcome()
@@ -146,9 +146,9 @@ def test_failed_nodes_are_skipped_until_none_is_left() -> None:
 def test_the_read_fails_if_no_replica_answers() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
-    assert read.failed(A, GONE) == (B,)
-    assert read.failed(B, DeadlineExceeded("late")) == (C,)
-    assert read.answered(C, MISSING) == ()
+    assert read.ended(A, GONE) == (B,)
+    assert read.ended(B, DeadlineExceeded("late")) == (C,)
+    assert read.ended(C, MISSING) == ()
     assert read.done
     with pytest.raises(DeadlineExceeded):
         read.outcome()
@@ -157,8 +157,8 @@ def test_the_read_fails_if_no_replica_answers() -> None:
 def test_after_a_failure_a_synchronised_miss_of_the_next_replica_is_final() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
-    assert read.failed(A, GONE) == (B,)
-    assert read.answered(B, NodeAnswer(None, synchronised=True)) == ()
+    assert read.ended(A, GONE) == (B,)
+    assert read.ended(B, NodeAnswer(None, synchronised=True)) == ()
     assert read.done and read.outcome().entry is None
 
 
@@ -169,7 +169,7 @@ def test_a_late_replica_is_not_waited_for_once_another_answered() -> None:
         assert read.late(A) == ()
         assert not read.done
         assert read.ask_next() == (B,)
-        assert read.answered(B, NodeAnswer(entry, synchronised=True)) == ()
+        assert read.ended(B, NodeAnswer(entry, synchronised=True)) == ()
         assert read.done and read.outcome().entry == entry
 
 
@@ -178,16 +178,16 @@ def test_without_another_replica_a_late_one_is_waited_for() -> None:
     read.ask_next()
     read.late(A)
     assert read.ask_next() == (B,)
-    assert read.answered(B, NodeAnswer(None, synchronised=True)) == ()
+    assert read.ended(B, NodeAnswer(None, synchronised=True)) == ()
     assert not read.done
-    assert read.answered(A, NodeAnswer(items(b"x"), synchronised=True)) == ()
+    assert read.ended(A, NodeAnswer(items(b"x"), synchronised=True)) == ()
     assert held(read) == {b"x"}
 
 
 def test_the_read_ends_when_a_replica_becomes_late_after_another_answered() -> None:
     read = ReadPlan((A, B), replicas=2)
     assert read.ask_next(2) == (A, B)
-    assert read.answered(B, NodeAnswer(items(b"x"), synchronised=False)) == ()
+    assert read.ended(B, NodeAnswer(items(b"x"), synchronised=False)) == ()
     assert not read.done
     assert read.late(A) == ()
     assert read.done
@@ -198,11 +198,11 @@ def test_a_miss_is_not_final_while_a_late_replica_may_have_the_entry() -> None:
     read.ask_next()
     read.late(A)
     assert read.ask_next() == (B,)
-    assert read.answered(B, NodeAnswer(None, synchronised=False)) == (C,)
-    assert read.answered(C, NodeAnswer(None, synchronised=False)) == (D,)
-    assert read.answered(D, NodeAnswer(None, synchronised=False)) == ()
+    assert read.ended(B, NodeAnswer(None, synchronised=False)) == (C,)
+    assert read.ended(C, NodeAnswer(None, synchronised=False)) == (D,)
+    assert read.ended(D, NodeAnswer(None, synchronised=False)) == ()
     assert not read.done
-    assert read.answered(A, NodeAnswer(items(b"x"), synchronised=False)) == ()
+    assert read.ended(A, NodeAnswer(items(b"x"), synchronised=False)) == ()
     assert read.done and held(read) == {b"x"}
 
 
@@ -210,19 +210,19 @@ def test_the_failure_of_a_late_replica_ends_the_read() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next(2)
     read.late(A)
-    assert read.answered(B, NodeAnswer(None, synchronised=False)) == ()
+    assert read.ended(B, NodeAnswer(None, synchronised=False)) == ()
     assert not read.done
-    assert read.failed(A, GONE) == ()
+    assert read.ended(A, GONE) == ()
     assert read.done and read.outcome().entry is None
 
 
 def test_a_miss_of_a_node_that_is_no_replica_is_not_final() -> None:
     read = ReadPlan((A, B, C, D), replicas=2)
     read.ask_next()
-    assert read.failed(A, GONE) == (B,)
-    assert read.answered(B, NodeAnswer(None, synchronised=False)) == (C,)
-    assert read.answered(C, NodeAnswer(None, synchronised=True)) == (D,)
-    assert read.answered(D, NodeAnswer(items(b"x"), synchronised=False)) == ()
+    assert read.ended(A, GONE) == (B,)
+    assert read.ended(B, NodeAnswer(None, synchronised=False)) == (C,)
+    assert read.ended(C, NodeAnswer(None, synchronised=True)) == (D,)
+    assert read.ended(D, NodeAnswer(items(b"x"), synchronised=False)) == ()
     assert read.done and held(read) == {b"x"}
 
 
@@ -232,17 +232,17 @@ def test_an_earlier_state_of_a_node_that_is_no_replica_does_not_replace_that_of_
     read.late(A)
     read.late(B)
     read.ask_next()
-    assert read.answered(C, NodeAnswer(items(b"x"), synchronised=True)) == () and not read.done
-    read.answered(B, NodeAnswer(items(b"x", b"y"), synchronised=True))
+    assert read.ended(C, NodeAnswer(items(b"x"), synchronised=True)) == () and not read.done
+    read.ended(B, NodeAnswer(items(b"x", b"y"), synchronised=True))
     assert read.done and held(read) == {b"x", b"y"}
 
 
 def test_answers_after_the_end_of_a_read_are_ignored() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next(2)
-    read.answered(A, NodeAnswer(items(b"x"), synchronised=True))
-    assert read.answered(B, NodeAnswer(items(b"y"), synchronised=True)) == ()
-    assert read.failed(B, GONE) == () == read.late(B)
+    read.ended(A, NodeAnswer(items(b"x"), synchronised=True))
+    assert read.ended(B, NodeAnswer(items(b"y"), synchronised=True)) == ()
+    assert read.ended(B, GONE) == () == read.late(B)
     assert read.ask_next() == ()
     assert held(read) == {b"x"}
 

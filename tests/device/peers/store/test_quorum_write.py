@@ -27,9 +27,9 @@ REFUSED = InvalidArgument("too large")
 def test_a_write_is_done_when_all_replicas_accepted_it() -> None:
     write = WritePlan((A, B, C), replicas=2)
     assert write.begin() == (A, B)
-    assert write.accepted(B) == ()
+    assert write.ended(B) == ()
     assert not write.done and write.outstanding == {A}
-    assert write.accepted(A) == ()
+    assert write.ended(A) == ()
     assert write.done and write.lacking((A, B, C)) == ()
     write.check((A, B, C))
 
@@ -37,10 +37,10 @@ def test_a_write_is_done_when_all_replicas_accepted_it() -> None:
 def test_a_node_that_fails_is_replaced_by_the_next() -> None:
     write = WritePlan((A, B, C, D), replicas=2)
     write.begin()
-    assert write.failed(A, GONE) == (C,)
-    assert write.failed(C, GONE) == (D,)
-    write.accepted(B)
-    write.accepted(D)
+    assert write.ended(A, GONE) == (C,)
+    assert write.ended(C, GONE) == (D,)
+    write.ended(B)
+    write.ended(D)
     assert write.done
     write.check((B, D))
 
@@ -48,13 +48,13 @@ def test_a_node_that_fails_is_replaced_by_the_next() -> None:
 def test_a_write_needs_at_least_one_replica() -> None:
     write = WritePlan((A,), replicas=3)
     assert write.begin() == (A,)
-    write.accepted(A)
+    write.ended(A)
     assert write.done
     write.check((A,))
     write = WritePlan((A, B), replicas=2)
     write.begin()
-    write.failed(A, GONE)
-    write.failed(B, GONE)
+    write.ended(A, GONE)
+    write.ended(B, GONE)
     assert write.done
     with pytest.raises(Unavailable):
         write.check((A, B))
@@ -63,15 +63,15 @@ def test_a_write_needs_at_least_one_replica() -> None:
 def test_a_refusal_is_an_error_only_if_no_replica_accepted() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
-    assert write.refused(A, REFUSED) == ()
-    assert write.accepted(B) == ()
+    assert write.ended(A, REFUSED, refused=True) == ()
+    assert write.ended(B) == ()
     assert write.done and write.lacking((A, B, C)) == ()
     write.check((A, B, C))
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
-    write.refused(A, REFUSED)
-    assert write.failed(B, GONE) == (C,)
-    write.failed(C, GONE)
+    write.ended(A, REFUSED, refused=True)
+    assert write.ended(B, GONE) == (C,)
+    write.ended(C, GONE)
     with pytest.raises(InvalidArgument):
         write.check((A, B, C))
 
@@ -79,23 +79,23 @@ def test_a_refusal_is_an_error_only_if_no_replica_accepted() -> None:
 def test_a_replica_that_failed_and_is_still_a_member_gets_the_write_again() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
-    assert write.failed(A, GONE) == (C,)
-    write.accepted(B)
-    write.accepted(C)
+    assert write.ended(A, GONE) == (C,)
+    write.ended(B)
+    write.ended(C)
     assert write.done and write.lacking((A, B, C)) == (A,)
     assert write.lacking((B, C)) == ()  # A left
     write.repeat((A,))
     assert not write.done
-    assert write.accepted(A) == ()
+    assert write.ended(A) == ()
     assert write.done and write.lacking((A, B, C)) == ()
 
 
 def test_a_write_accepted_only_by_other_nodes_fails() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
-    write.failed(A, GONE)
-    write.failed(B, GONE)
-    write.accepted(C)
+    write.ended(A, GONE)
+    write.ended(B, GONE)
+    write.ended(C)
     assert write.done
     with pytest.raises(Unavailable):
         write.check((A, B, C))
