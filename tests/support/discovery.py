@@ -6,7 +6,6 @@ from types import TracebackType
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
-from nearsight.device.peers.presence.beacons import BeaconSocket
 from nearsight.device.peers.presence.discovery import Discovery
 from nearsight.device.peers.presence.identity import AllowedPeers, Identity, NodeId
 from nearsight.device.peers.presence.peer import Peer, PingReply
@@ -38,7 +37,6 @@ class Device:
         own: Identity,
         endpoint: str,
         *,
-        beacons: BeaconSocket | None = None,
         settings: PeerSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -56,7 +54,6 @@ class Device:
             self._changed,
             self._slept,
             clock=clock,
-            carrier=beacons,
         )
 
     def start(self) -> None:

@@ -15,7 +15,6 @@ causes the receiver to send a ping over TCP.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 import sys
@@ -30,8 +29,8 @@ from nearsight.device.peers.presence.addresses import (
     is_own_address,
     is_unspecified,
 )
-from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, is_node_id
-from nearsight.device.peers.settings import NO_BROADCAST
+from nearsight.device.peers.presence.identity import Identity, NodeId, is_node_id
+from nearsight.device.peers.settings import NO_BROADCAST, PeerSettings
 
 MAGIC = b"ns"
 VERSION = 1
@@ -81,24 +80,45 @@ def decode_beacon(data: bytes) -> Beacon:
     return Beacon(NodeId(node_id), port)
 
 
-class BeaconSocket:
-    """A UDP socket that receives beacons and broadcasts them. Used by one thread.
+@dataclass(slots=True)
+class BeaconCounts:
+    """Counters of beacons; bytes include the headers of UDP and IP."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    send_errors: int = 0
+    received: int = 0
+    received_bytes: int = 0
+    """Of all datagrams except this device's own, which did not cross the network."""
+    malformed: int = 0
+    strangers: int = 0
+    """Beacons from nodes whose key is not allowed; without keys, from other machines."""
+
+
+class BeaconExchange:
+    """Broadcasts this device's beacons, and filters those received. Used by one thread.
 
     Parameters
     ----------
-    port : int
-        UDP port of all beacons.
-    broadcast : str
-        The setting; "off": nothing is sent or received.
+    own : Identity
+        This device, and the devices to share with. Without keys, only beacons of this machine are accepted.
+    settings : PeerSettings
+        Port and address of all beacons; with ``broadcast`` "off" nothing is sent or received.
     """
 
-    def __init__(self, port: int, broadcast: str) -> None:
+    def __init__(self, own: Identity, settings: PeerSettings) -> None:
+        self.counts = BeaconCounts()
+        """Counters of beacons since the start."""
+        self._own = Beacon(own.node_id, 0)
+        self._allowed = own.allowed
         self._host = ""
-        self._port = port
-        self._broadcast = broadcast
+        self._port = settings.beacon_port
+        self._broadcast = settings.broadcast
         self._socket: socket.socket | None = None
+        self._log = get_logger("peers.beacons")
+        self._failing: set[str] = set()
 
-    def open(self, host: str) -> int | None:
+    def open(self, host: str, port: int) -> int | None:
         """Start listening; returns the descriptor to poll, None if beacons are off.
 
         Parameters
@@ -106,12 +126,15 @@ class BeaconSocket:
         host : str
             The host that the TCP server listens on. Beacons are sent from this address, as peers connect to
             the sender address.
+        port : int
+            The TCP port under which peers reach this device.
 
         Raises
         ------
         AddressInUse
-            If another program uses the port and does not share it.
+            If another program uses the port of the beacons and does not share it.
         """
+        self._own = Beacon(self._own.node_id, port)
         if self._broadcast == NO_BROADCAST:
             return None
         self._host = "127.0.0.1" if host == "localhost" else host
@@ -138,24 +161,42 @@ class BeaconSocket:
         if self._socket is not None:
             self._socket.close()
 
-    def receive(self) -> list[tuple[bytes, str]]:
-        """At most `BATCH` datagrams that have arrived, each with the address of its sender."""
-        datagrams: list[tuple[bytes, str]] = []
-        with contextlib.suppress(BlockingIOError):
-            while self._socket is not None and len(datagrams) < BATCH:
+    def receive(self) -> list[tuple[Beacon, str]]:
+        """Beacons of possible peers and of devices that use this one's id, each with its sender address."""
+        accepted: list[tuple[Beacon, str]] = []
+        if self._socket is None:
+            return accepted
+        try:
+            for _ in range(BATCH):
                 # One byte more than a beacon is enough to recognise datagrams that are too long.
                 data, (host, _) = self._socket.recvfrom(BEACON_BYTES + 1)
-                datagrams.append((data, host))
-        return datagrams
+                if (beacon := self._accepted(data, host)) is not None:
+                    accepted.append((beacon, host))
+        except BlockingIOError:  # there are no more
+            pass
+        except OSError as error:
+            self._failed("beacons cannot be received", error)
+            return accepted
+        self._failing.discard("beacons cannot be received")
+        return accepted
 
-    def send(self, data: bytes) -> int:
-        """Broadcast to each network; returns the number of networks.
+    def announce(self, *, leaving: bool = False) -> None:
+        """Broadcast a beacon, or with ``leaving`` the announcement that this device leaves."""
+        if self._allowed is not None and not leaving:
+            self._allowed.refresh()
+        data = encode_beacon(Beacon(self._own.node_id, 0) if leaving else self._own)
+        try:
+            times = self._send(data)
+        except OSError as error:
+            self.counts.send_errors += 1
+            self._failed("beacons cannot be sent", error)
+            return
+        self._failing.discard("beacons cannot be sent")
+        self.counts.sent += times
+        self.counts.sent_bytes += times * (len(data) + UDP_IP_HEADER_BYTES)
 
-        Raises
-        ------
-        OSError
-            If no network accepted it.
-        """
+    def _send(self, data: bytes) -> int:
+        """Broadcast to each network; returns the number of networks. Fails if no network accepted it."""
         targets = broadcast_targets(self._host, self._broadcast)
         if not targets:
             return 0
@@ -176,76 +217,6 @@ class BeaconSocket:
         if failure is not None and sent == 0:
             raise failure
         return sent
-
-
-@dataclass(slots=True)
-class BeaconCounts:
-    """Counters of beacons; bytes include the headers of UDP and IP."""
-
-    sent: int = 0
-    sent_bytes: int = 0
-    send_errors: int = 0
-    received: int = 0
-    received_bytes: int = 0
-    """Of all datagrams except this device's own, which did not cross the network."""
-    malformed: int = 0
-    strangers: int = 0
-    """Beacons from nodes whose key is not allowed; without keys, from other machines."""
-
-
-class BeaconExchange:
-    """Sends this device's beacons, and filters those received. Used by one thread.
-
-    Parameters
-    ----------
-    node_id : NodeId
-        This device.
-    allowed : AllowedPeers or None
-        Devices to share with; None without keys. Without keys, only beacons of this machine are accepted.
-    carrier : BeaconSocket
-        The socket, opened and closed by this object.
-    """
-
-    def __init__(self, node_id: NodeId, allowed: AllowedPeers | None, carrier: BeaconSocket) -> None:
-        self.counts = BeaconCounts()
-        """Counters of beacons since the start."""
-        self.close = carrier.close
-        self._own = Beacon(node_id, 0)
-        self._allowed = allowed
-        self._carrier = carrier
-        self._log = get_logger("peers.beacons")
-        self._failing: set[str] = set()
-
-    def open(self, host: str, port: int) -> int | None:
-        """Start to send and receive beacons for a TCP server at this address; see `BeaconSocket.open`."""
-        self._own = Beacon(self._own.node_id, port)
-        return self._carrier.open(host)
-
-    def receive(self) -> list[tuple[Beacon, str]]:
-        """Beacons of possible peers and of devices that use this one's id, each with its sender address."""
-        try:
-            datagrams = self._carrier.receive()
-        except OSError as error:
-            self._failed("beacons cannot be received", error)
-            return []
-        self._failing.discard("beacons cannot be received")
-        accepted = ((self._accepted(data, host), host) for data, host in datagrams)
-        return [(beacon, host) for beacon, host in accepted if beacon is not None]
-
-    def announce(self, *, leaving: bool = False) -> None:
-        """Broadcast a beacon, or with ``leaving`` the announcement that this device leaves."""
-        if self._allowed is not None and not leaving:
-            self._allowed.refresh()
-        data = encode_beacon(Beacon(self._own.node_id, 0) if leaving else self._own)
-        try:
-            times = self._carrier.send(data)
-        except OSError as error:
-            self.counts.send_errors += 1
-            self._failed("beacons cannot be sent", error)
-            return
-        self._failing.discard("beacons cannot be sent")
-        self.counts.sent += times
-        self.counts.sent_bytes += times * (len(data) + UDP_IP_HEADER_BYTES)
 
     def _failed(self, what: str, error: OSError) -> None:
         if what not in self._failing:  # log it once, not at every beacon

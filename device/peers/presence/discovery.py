@@ -27,7 +27,7 @@ from nearsight.device.peers.presence.addresses import (
     host_and_port,
     is_loopback,
 )
-from nearsight.device.peers.presence.beacons import BeaconExchange, BeaconSocket
+from nearsight.device.peers.presence.beacons import BeaconExchange
 from nearsight.device.peers.presence.identity import Identity, NodeId, proven_id, shown
 from nearsight.device.peers.presence.membership import Action, Actions, Membership
 from nearsight.device.peers.presence.peer import (
@@ -70,8 +70,6 @@ class Discovery:
         and its connections may be dead. Called before the peers are pinged, and before ``changed``.
     clock : Clock
         The time.
-    carrier : BeaconSocket or None
-        Carries the beacons; by default UDP as set in the settings.
 
     Raises
     ------
@@ -88,7 +86,6 @@ class Discovery:
         slept: Callable[[], None],
         *,
         clock: Clock = SYSTEM_CLOCK,
-        carrier: BeaconSocket | None = None,
     ) -> None:
         self._own = own
         self._settings = settings
@@ -103,8 +100,7 @@ class Discovery:
         ]
         rng = random.Random()  # for the jitter of beacons, and the next stranger to ping
         self._membership = seen = Membership(own.node_id, own.incarnation, settings, static=static, rng=rng)
-        carrier = carrier or BeaconSocket(settings.beacon_port, settings.broadcast)
-        self._beacons = BeaconExchange(own.node_id, allowed, carrier)
+        self._beacons = BeaconExchange(own, settings)
         self.beacon_counts = self._beacons.counts
         self.counts = seen.counts
         """Counters of beacons, and of presence events, since the start."""

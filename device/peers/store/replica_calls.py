@@ -7,6 +7,7 @@ import math
 import random
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -188,8 +189,13 @@ class ReplicaCalls:
         ended: Callable[[A | NearsightError], None],
     ) -> None:
         """Start a call to a peer; ``ended`` receives the decoded answer or the error, exactly once."""
-        answer = then(self.links.call(node, method, request, timeout_s=timeout_s), decode)
-        answer.add_done_callback(lambda done: ended(outcome_of(done)))
+
+        def finished(answer: Future[A]) -> None:
+            outcome = outcome_of(answer)
+            ended(outcome)
+
+        call = self.links.call(node, method, request, timeout_s=timeout_s)
+        then(call, decode).add_done_callback(finished)
 
     def answer_of(self, key: str, reply: Reply) -> NodeAnswer:
         """Decode a node's answer to a read of the key.

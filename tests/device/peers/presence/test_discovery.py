@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
 import threading
 import time
@@ -17,7 +15,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import AddressInUse, ConfigurationError, Unauthenticated
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import generate_keys
-from nearsight.device.peers.presence.beacons import UDP_IP_HEADER_BYTES, Beacon, BeaconSocket, encode_beacon
+from nearsight.device.peers.presence.beacons import UDP_IP_HEADER_BYTES, Beacon, encode_beacon
 from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key
 from nearsight.device.peers.settings import PeerSettings
 from support.discovery import Neighbourhood, broadcast
@@ -82,62 +80,24 @@ def test_beacons_are_accepted_once_the_key_is_allowed(tmp_path: Path) -> None:
         wait_until(lambda: len(device.asked) == 1)
 
 
-class ScriptedSocket(BeaconSocket):
-    """Receives beacons from a test, with any source address; sending fails while ``broken``."""
-
-    def __init__(self) -> None:
-        super().__init__(1, "")
-        self._read, self._write = os.pipe2(os.O_NONBLOCK)
-        self._waiting: list[tuple[bytes, str]] = []
-        self.broken = False
-        self.sent: list[bytes] = []
-
-    def open(self, host: str) -> int:
-        return self._read
-
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
-
-    def say(self, data: bytes, host: str) -> None:
-        self._waiting.append((data, host))
-        os.write(self._write, b"x")
-
-    def receive(self) -> list[tuple[bytes, str]]:
-        try:
-            os.read(self._read, 64)
-        except BlockingIOError:
-            return []
-        said, self._waiting = self._waiting, []
-        return said
-
-    def send(self, data: bytes) -> int:
-        if self.broken:
-            raise OSError(errno.ENETUNREACH, "Network is unreachable")
-        self.sent.append(data)
-        return 1
-
-
 def test_without_keys_beacons_of_other_machines_are_ignored(group: Neighbourhood) -> None:
-    beacons = ScriptedSocket()
-    device = group.add(1, beacons=beacons)
-    beacons.say(encode_beacon(Beacon(NodeId(2), 7000)), "10.0.0.9")
-    wait_until(lambda: device.discovery.beacon_counts.strangers == 1)
-    assert device.asked == []
+    device = group.add(1, start=False)
+    assert device.discovery._beacons._accepted(encode_beacon(Beacon(NodeId(2), 7000)), "10.0.0.9") is None
+    assert device.discovery.beacon_counts.strangers == 1
 
 
 def test_send_errors_are_counted_until_the_network_recovers(group: Neighbourhood) -> None:
-    beacons = ScriptedSocket()
-    beacons.broken = True
-    device = group.add(1, beacons=beacons)
+    device = group.add(1, start=False)
+    device.discovery._beacons._broadcast = "192.0.2.1"  # cannot be reached from a loopback address
+    device.start()
     wait_until(lambda: device.discovery.beacon_counts.send_errors >= 2)
-    beacons.broken = False
-    wait_until(lambda: len(beacons.sent) > 0)
+    device.discovery._beacons._broadcast = ""
+    wait_until(lambda: device.discovery.beacon_counts.sent > 0)
 
 
 def test_a_device_that_cannot_broadcast_logs_it(group: Neighbourhood) -> None:
     with capture_logs() as logs:
-        device = group.add(1, endpoint="tcp://[::1]:7000", beacons=BeaconSocket(group.port, ""))
+        device = group.add(1, endpoint="tcp://[::1]:7000")
     assert any("beacons need IPv4" in line["event"] for line in logs)
     assert (device.discovery.beacon_counts.sent, device.discovery.beacon_counts.send_errors) == (0, 0)
 
