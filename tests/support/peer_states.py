@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from nearsight.device.peers.store.stamps import NEVER, Stamp
 from nearsight.device.peers.store.values import (
     Contribution,
+    Counters,
     Entry,
+    ItemList,
     ListItem,
     Register,
     Value,
     canonical,
-    counters,
-    item_list,
 )
 
 KEY = "model/museum/0001/1"
@@ -22,11 +22,11 @@ BYTES = st.sampled_from([b"", b"a", b"b", b"cc"])
 NAMES = st.sampled_from(["0001", "0002", "0003"])
 
 REGISTERS = st.builds(Register, BYTES, STAMPS)
-LISTS = st.lists(st.builds(ListItem, BYTES, STAMPS, st.booleans()), min_size=1, max_size=6).map(item_list)
+LISTS = st.lists(st.builds(ListItem, BYTES, STAMPS, st.booleans()), min_size=1, max_size=6).map(ItemList.of)
 CONTRIBUTIONS = st.builds(
     Contribution, st.integers(1, 3), STAMPS, st.dictionaries(NAMES, st.integers(0, 5), max_size=3)
 )
-COUNTERS = st.lists(CONTRIBUTIONS, min_size=1, max_size=4).map(counters)
+COUNTERS = st.lists(CONTRIBUTIONS, min_size=1, max_size=4).map(Counters.of)
 VALUES: st.SearchStrategy[Value] = st.one_of(REGISTERS, LISTS, COUNTERS)
 ENTRIES = st.builds(
     Entry,

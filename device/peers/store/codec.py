@@ -6,14 +6,13 @@ checks them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.device.peers.store.stamps import NEVER, Stamp
 from nearsight.device.peers.store.values import (
-    MAX_CONTRIBUTORS,
-    MAX_ITEMS,
+    MAX_PARTS,
     Contribution,
     Counters,
     Entry,
@@ -22,8 +21,6 @@ from nearsight.device.peers.store.values import (
     Register,
     canonical,
     check_key,
-    counters,
-    item_list,
 )
 from nearsight.protos.peers_pb2 import (
     ContributionMessage,
@@ -59,7 +56,7 @@ def entry_to_proto(entry: Entry, now_s: float) -> EntryMessage:
                 message.list.items.add(value=item.value, stamp=written, removed=item.removed)
         case Counters(contributions):
             for each in contributions:
-                began = _stamp_to_proto(each.began)
+                began = _stamp_to_proto(each.stamp)
                 message.counters.contributions.add(
                     contributor=each.contributor, began=began, counts=each.counts
                 )
@@ -106,21 +103,15 @@ def _value_from_proto(message: EntryMessage) -> Register | ItemList | Counters |
 
 
 def _list_from_proto(message: ListMessage) -> ItemList:
-    items = message.items
-    if not 0 < len(items) <= MAX_ITEMS:
-        raise InvalidMessage(f"a list of {len(items)} items, the limit is 1 to {MAX_ITEMS}")
-    _check_different((item.value for item in items), "list items")
-    return item_list(ListItem(item.value, _stamp_from_proto(item.stamp), item.removed) for item in items)
+    _check_parts([item.value for item in message.items], "list items")
+    return ItemList.of(
+        ListItem(item.value, _stamp_from_proto(item.stamp), item.removed) for item in message.items
+    )
 
 
 def _counters_from_proto(message: CountersMessage) -> Counters:
-    contributions = message.contributions
-    if not 0 < len(contributions) <= MAX_CONTRIBUTORS:
-        raise InvalidMessage(
-            f"counters of {len(contributions)} contributors, the limit is 1 to {MAX_CONTRIBUTORS}"
-        )
-    _check_different((each.contributor for each in contributions), "contributors")
-    return counters(map(_contribution_from_proto, contributions))
+    _check_parts([each.contributor for each in message.contributions], "contributors")
+    return Counters.of(map(_contribution_from_proto, message.contributions))
 
 
 def _contribution_from_proto(message: ContributionMessage) -> Contribution:
@@ -148,7 +139,8 @@ def _checked_name(name: str, what: str) -> str:
     return name
 
 
-def _check_different(values: Iterable[object], what: str) -> None:
-    listed = list(values)
-    if len(set(listed)) < len(listed):
+def _check_parts(names: Sequence[object], what: str) -> None:
+    if not 0 < len(names) <= MAX_PARTS:
+        raise InvalidMessage(f"{len(names)} {what}, the limit is 1 to {MAX_PARTS}")
+    if len(set(names)) < len(names):
         raise InvalidMessage(f"duplicate {what}")

@@ -308,7 +308,7 @@ def _and_then(first: Future[A], go_on: Callable[[A], Future[B]]) -> Future[B]:
 def _removed(entry: Entry, item: bytes) -> bool:
     """Whether the entry contains the removal of this item from the list."""
     value = entry.value
-    return isinstance(value, ItemList) and any(each.removed for each in value.items if each.value == item)
+    return isinstance(value, ItemList) and any(each.removed for each in value.parts if each.value == item)
 
 
 def _value_of(answer: NodeAnswer) -> bytes | None:

@@ -17,11 +17,11 @@ from nearsight.common.errors import InvalidArgument, Overloaded
 from nearsight.device.peers.store.shared_store import LARGEST_COUNT
 from nearsight.device.peers.store.stamps import NEVER, LamportClock, Stamp
 from nearsight.device.peers.store.values import (
-    MAX_COUNTERS_BYTES,
+    MAX_PARTS_BYTES,
     Contribution,
     Counters,
     Entry,
-    contribution_bytes,
+    part_bytes,
 )
 
 
@@ -73,11 +73,11 @@ class PendingIncrements:
             self._make_room()
             account = self._accounts[key] = self._new()
         sums = account.counts + Counter(counts)
-        size_bytes = contribution_bytes(Contribution(account.contributor, account.began, sums))
-        if size_bytes > MAX_COUNTERS_BYTES or max(sums.values(), default=0) > LARGEST_COUNT:
+        size_bytes = part_bytes(Contribution(account.contributor, account.began, sums))
+        if size_bytes > MAX_PARTS_BYTES or max(sums.values(), default=0) > LARGEST_COUNT:
             raise InvalidArgument(
                 f"the counters of {key!r} would exceed the limits of the devices: {size_bytes} bytes of "
-                f"{MAX_COUNTERS_BYTES}, sums up to {LARGEST_COUNT}",
+                f"{MAX_PARTS_BYTES}, sums up to {LARGEST_COUNT}",
                 advice="distribute the counters over several keys",
             )
         account.counts = sums
@@ -99,7 +99,7 @@ class PendingIncrements:
         account = self._accounts.get(key)
         if account is None or not isinstance(written.value, Counters):
             return
-        for each in written.value.contributions:
+        for each in written.value.parts:
             if each.contributor == account.contributor:
                 account.acknowledged |= Counter(each.counts)
 

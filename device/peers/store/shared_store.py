@@ -28,8 +28,7 @@ from nearsight.device.peers.store.codec import entry_from_proto, entry_to_proto
 from nearsight.device.peers.store.local_store import LocalStore, Place, Refusal, StoreLimits
 from nearsight.device.peers.store.stamps import EPOCH_S, LATEST_DATE, LamportClock, Stamp, date_counter
 from nearsight.device.peers.store.values import (
-    MAX_COUNTERS_BYTES,
-    MAX_LIST_BYTES,
+    MAX_PARTS_BYTES,
     Counters,
     Entry,
     latest_stamp,
@@ -38,7 +37,7 @@ from nearsight.device.peers.store.values import (
 from nearsight.protos.peers_pb2 import EntryMessage
 
 ENTRY_OVERHEAD_BYTES = 8192
-"""Bytes that an entry may have in addition to its value: key, stamps of up to `MAX_ITEMS` items."""
+"""Bytes that an entry may have in addition to its value: key, stamps of up to `MAX_PARTS` items."""
 CLAIM_LEASE_S = 2.0
 """How long other devices wait for a device that claimed to produce a value."""
 MOST_CLAIMS = 4096
@@ -67,7 +66,7 @@ def check_stamps(entry: Entry, wall_s: float) -> None:
         If one of them is too high.
     """
     if isinstance(entry.value, Counters):
-        for contribution in entry.value.contributions:
+        for contribution in entry.value.parts:
             if any(count > LARGEST_COUNT for count in contribution.counts.values()):
                 raise InvalidMessage(f"{entry.key!r} has an impossibly high count")
     if latest_stamp(entry).counter > largest_counter(wall_s):
@@ -129,8 +128,7 @@ class SharedStore:
             memory_bytes=settings.memory_bytes,
             max_keys=settings.max_keys,
             # Lists and counters drop their oldest parts at limits that are equal on all devices.
-            entry_bytes=max(settings.value_limit_bytes, MAX_LIST_BYTES, MAX_COUNTERS_BYTES)
-            + ENTRY_OVERHEAD_BYTES,
+            entry_bytes=max(settings.value_limit_bytes, MAX_PARTS_BYTES) + ENTRY_OVERHEAD_BYTES,
         )
         self.entries = LocalStore(limits, lambda _: Place.FIRST)
         """The entries held here. Their sizes, ``counts``, ``plain`` and ``used`` may be read without the

@@ -14,12 +14,11 @@ Therefore the result does not depend on when a state is trimmed.
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import xxhash
 
@@ -28,14 +27,12 @@ from nearsight.device.peers.store.stamps import NEVER, Stamp
 
 MAX_KEY_BYTES: Final = 512
 """Longest key, and longest name of a counter, in UTF-8."""
-MAX_ITEMS: Final = 256
-"""Maximum number of items of a list, including removed ones; the oldest are dropped. Equal on all devices."""
-MAX_LIST_BYTES: Final = 512 * 1024
-"""Maximum total bytes of the items of a list; the oldest are dropped, but never the newest."""
-MAX_CONTRIBUTORS: Final = 256
-"""Maximum number of contributors to the counters of a key; those that began first are dropped."""
-MAX_COUNTERS_BYTES: Final = 512 * 1024
-"""Maximum bytes of the counters of a key; contributors that began first are dropped, but never the last."""
+MAX_PARTS: Final = 256
+"""Maximum number of items of a list, including removed ones, and of contributors to counters. The oldest are
+dropped. Equal on all devices."""
+MAX_PARTS_BYTES: Final = 512 * 1024
+"""Maximum total bytes of the items of a list, and of the counters of a key. The oldest items and contributors
+are dropped, but never the newest."""
 
 _STAMP_BYTES = 18  # a counter and a writer, as on the wire
 _ENTRY_BYTES = 64  # stamps, time to live and field headers of one entry
@@ -49,6 +46,16 @@ class Register:
     value: bytes
     stamp: Stamp
 
+    @property
+    def parts(self) -> tuple[Register]:
+        """The register itself is its only part."""
+        return (self,)
+
+    @classmethod
+    def of(cls, registers: Iterable[Register]) -> Register:
+        """The last write."""
+        return max(registers, key=lambda register: (register.stamp, register.value))
+
 
 @dataclass(frozen=True, slots=True)
 class ListItem:
@@ -61,13 +68,24 @@ class ListItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemList:
-    """A list without duplicates, oldest first; use `item_list` to make one."""
+    """A list without duplicates, oldest first; use `of` to make one."""
 
-    items: tuple[ListItem, ...]
+    parts: tuple[ListItem, ...]
+
+    @classmethod
+    def of(cls, items: Iterable[ListItem]) -> ItemList:
+        """A list of these items; of equal items the latest is kept."""
+        latest: dict[bytes, ListItem] = {}
+        for item in items:
+            known = latest.get(item.value)
+            # If both have the same stamp (an error of the writer), the removal wins on all devices.
+            if known is None or (item.stamp, item.removed) > (known.stamp, known.removed):
+                latest[item.value] = item
+        return cls(tuple(sorted(latest.values(), key=lambda item: (item.stamp, item.value))))
 
     def values(self) -> tuple[bytes, ...]:
         """The items of the list without removed ones, oldest first."""
-        return tuple(item.value for item in self.items if not item.removed)
+        return tuple(item.value for item in self.parts if not item.removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +94,7 @@ class Contribution:
 
     contributor: int
     """Random id, 64 bits. A contributor that starts again uses a new one."""
-    began: Stamp
+    stamp: Stamp
     """Stamp of its first addition."""
     counts: Mapping[str, int]
     """Its sums since then; none is 0."""
@@ -84,19 +102,36 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Sums over contributors, ordered by their first additions; use `counters` to make one."""
+    """Sums over contributors, ordered by their first additions; use `of` to make one."""
 
-    contributions: tuple[Contribution, ...]
+    parts: tuple[Contribution, ...]
+
+    @classmethod
+    def of(cls, contributions: Iterable[Contribution]) -> Counters:
+        """Counters of these contributions: per contributor its latest start, and each highest sum since."""
+        latest: dict[int, Contribution] = {}
+        for one in contributions:
+            known = latest.get(one.contributor)
+            if known is None or known.stamp < one.stamp:
+                counted = all(one.counts.values())
+                latest[one.contributor] = one if counted else replace(one, counts=dict(+Counter(one.counts)))
+            elif known.stamp == one.stamp:
+                counts = dict(known.counts)
+                counts.update((name, n) for name, n in one.counts.items() if n > counts.get(name, 0))
+                latest[one.contributor] = replace(known, counts=counts)
+        return cls(tuple(sorted(latest.values(), key=lambda each: (each.stamp, each.contributor))))
 
     def totals(self) -> dict[str, int]:
         """The sum of each counter."""
         totals: Counter[str] = Counter()
-        for contribution in self.contributions:
+        for contribution in self.parts:
             totals.update(contribution.counts)
         return dict(totals)
 
 
+_OVERHEAD_BYTES = {Register: _STAMP_BYTES, ListItem: _STAMP_BYTES + 4, Contribution: 0}
 Value = Register | ItemList | Counters
+"""Values consist of parts, oldest first, each with the stamp of its write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,39 +154,6 @@ class Entry:
     def empty(self) -> bool:
         """Whether a read finds nothing: the key was deleted, or all items of its list were removed."""
         return self.value is None or (isinstance(self.value, ItemList) and not self.value.values())
-
-
-def item_list(items: Iterable[ListItem]) -> ItemList:
-    """A list of these items; of equal items the latest is kept."""
-    latest: dict[bytes, ListItem] = {}
-    for item in items:
-        known = latest.get(item.value)
-        # If both have the same stamp (an error of the writer), the removal wins on all devices.
-        if known is None or (item.stamp, item.removed) > (known.stamp, known.removed):
-            latest[item.value] = item
-    return ItemList(tuple(sorted(latest.values(), key=lambda item: (item.stamp, item.value))))
-
-
-def counters(contributions: Iterable[Contribution]) -> Counters:
-    """Counters of these contributions: per contributor its latest start, and each highest sum since."""
-    by_contributor: dict[int, Contribution] = {}
-    for contribution in contributions:
-        known = by_contributor.get(contribution.contributor)
-        if known is None or known.began < contribution.began:
-            by_contributor[contribution.contributor] = _without_zeros(contribution)
-        elif known.began == contribution.began:
-            counts = dict(known.counts)
-            for name, count in contribution.counts.items():
-                if count > counts.get(name, 0):
-                    counts[name] = count
-            by_contributor[contribution.contributor] = replace(known, counts=counts)
-    return Counters(tuple(sorted(by_contributor.values(), key=lambda each: (each.began, each.contributor))))
-
-
-def _without_zeros(contribution: Contribution) -> Contribution:
-    if all(contribution.counts.values()):
-        return contribution
-    return replace(contribution, counts={name: count for name, count in contribution.counts.items() if count})
 
 
 def check_key(key: str, what: str = "key") -> None:
@@ -184,15 +186,7 @@ def canonical(entry: Entry) -> Entry:
 
 def last_write(value: Value | None) -> Stamp:
     """The stamp of the latest write in a value; of counters, the latest start of a contribution."""
-    match value:
-        case Register(stamp=stamp):
-            return stamp
-        case ItemList(items) if items:
-            return items[-1].stamp
-        case Counters(contributions) if contributions:
-            return contributions[-1].began
-        case _:
-            return NEVER
+    return value.parts[-1].stamp if value is not None else NEVER
 
 
 def latest_stamp(entry: Entry) -> Stamp:
@@ -217,7 +211,7 @@ def merged(one: Entry, other: Entry) -> Entry:
     if mine is None or theirs is None:
         value = mine if theirs is None else theirs
     elif type(mine) is type(theirs):
-        value = _joined(mine, theirs)
+        value = mine if mine == theirs else _of(mine, (*mine.parts, *theirs.parts))
         cleared = max(cleared, _overflow(value))
         value = _written_after(value, cleared)
     else:  # the last writer decides the kind of the value; all earlier writes count as deleted
@@ -249,39 +243,35 @@ def unknown_to_writer(written: Entry, held: Entry) -> Entry | None:
 
 def digest(entry: Entry) -> int:
     """A hash of 64 bits that differs if the states differ. Excludes the time to live, as clocks differ."""
-    hashed = xxhash.xxh3_64()
-    hashed.update(_pack(entry.cleared, 0))
-    match entry.value:
-        case Register(value, stamp):
-            hashed.update(_pack(stamp, 1) + value)
-        case ItemList(items):
-            for item in items:
-                hashed.update(_pack(item.stamp, 3 if item.removed else 2, len(item.value)) + item.value)
-        case Counters(contributions):
-            for each in contributions:
-                hashed.update(_pack(each.began, 4, each.contributor))
-                names = sorted(each.counts)
-                counts = (each.counts[name] for name in names)
-                hashed.update(struct.pack(f">{len(names) + 1}Q", len(names), *counts))
+    hashed = xxhash.xxh3_64(_pack(entry.cleared, 0))
+    for part in entry.value.parts if entry.value is not None else ():
+        match part:
+            case Register(value, stamp):
+                hashed.update(_pack(stamp, 1) + value)
+            case ListItem(value, stamp, removed):
+                hashed.update(_pack(stamp, 3 if removed else 2, len(value)) + value)
+            case Contribution(contributor, began, counts):
+                names = sorted(counts)
+                hashed.update(_pack(began, 4, contributor))
+                hashed.update(struct.pack(f">{len(names) + 1}Q", len(names), *map(counts.get, names)))
                 hashed.update("\0".join(names).encode())
-        case None:
-            pass
     return hashed.intdigest()
 
 
 def size_bytes(entry: Entry) -> int:
     """Approximate size of the entry as a message; limits on bytes refer to this size."""
     size = _ENTRY_BYTES + len(entry.key.encode())
-    match entry.value:
-        case Register(value):
-            size += len(value) + _STAMP_BYTES
-        case ItemList(items):
-            size += sum(len(item.value) for item in items) + len(items) * (_STAMP_BYTES + 4)
-        case Counters(contributions):
-            size += sum(map(contribution_bytes, contributions))
-        case None:
-            pass
+    for part in entry.value.parts if entry.value is not None else ():
+        size += part_bytes(part) + _OVERHEAD_BYTES[type(part)]
     return size
+
+
+def part_bytes(part: Register | ListItem | Contribution) -> int:
+    """Size of a value, of an item, or of the sums of one contributor; these limits are `MAX_PARTS_BYTES`."""
+    if isinstance(part, Contribution):
+        names_bytes = sum(len(name.encode()) for name in part.counts)
+        return _STAMP_BYTES + 10 + names_bytes + len(part.counts) * _COUNT_BYTES
+    return len(part.value)
 
 
 def _pack(stamp: Stamp, kind: int, number: int = 0) -> bytes:
@@ -291,7 +281,7 @@ def _pack(stamp: Stamp, kind: int, number: int = 0) -> bytes:
 def _renewal(value: Value | None) -> Stamp:
     """The last write that sets the time to live; removals from a list do not."""
     if isinstance(value, ItemList):
-        return next((item.stamp for item in reversed(value.items) if not item.removed), NEVER)
+        return next((item.stamp for item in reversed(value.parts) if not item.removed), NEVER)
     return last_write(value)
 
 
@@ -301,74 +291,44 @@ def _overflow(value: Value | None) -> Stamp:
     Dropped parts count as deleted. Otherwise an older part that arrives later could take the place of a newer
     one. This requires that parts never shrink; therefore a contributor that starts again uses a new id.
     """
-    match value:
-        case ItemList(items):
-            parts = [(item.stamp, len(item.value)) for item in items]
-            return _up_to(parts, MAX_ITEMS, MAX_LIST_BYTES)
-        case Counters(contributions):
-            parts = [(each.began, contribution_bytes(each)) for each in contributions]
-            return _up_to(parts, MAX_CONTRIBUTORS, MAX_COUNTERS_BYTES)
-        case _:
-            return NEVER
-
-
-def _up_to(parts: list[tuple[Stamp, int]], most: int, most_bytes: int) -> Stamp:
-    overflow, excess = NEVER, len(parts) - most
-    size = sum(part_bytes for _, part_bytes in parts)
-    for stamp, part_bytes in parts[:-1]:
-        if excess <= 0 and size <= most_bytes:
+    parts = value.parts if value is not None else ()
+    overflow, excess = NEVER, len(parts) - MAX_PARTS
+    size = sum(map(part_bytes, parts))
+    for part in parts[:-1]:
+        if excess <= 0 and size <= MAX_PARTS_BYTES:
             break
-        overflow, excess, size = stamp, excess - 1, size - part_bytes
+        overflow, excess, size = part.stamp, excess - 1, size - part_bytes(part)
     return overflow
-
-
-def contribution_bytes(contribution: Contribution) -> int:
-    """Approximate size of the sums of one contributor as a message."""
-    counts = contribution.counts
-    return _STAMP_BYTES + 10 + sum(len(name.encode()) for name in counts) + len(counts) * _COUNT_BYTES
 
 
 def _written_after(value: Value | None, cleared: Stamp) -> Value | None:
     """The part of the value that was written after the stamp; the same object if that is all of it."""
-    match value:
-        case Register(stamp=stamp):
-            return value if stamp > cleared else None
-        case ItemList(items):
-            if items and items[0].stamp > cleared:
-                return value
-            kept = tuple(itertools.dropwhile(lambda item: item.stamp <= cleared, items))
-            return ItemList(kept) if kept else None
-        case Counters(contributions):
-            if contributions and contributions[0].began > cleared:
-                return value
-            left = tuple(itertools.dropwhile(lambda each: each.began <= cleared, contributions))
-            return Counters(left) if left else None
-        case None:
-            return None
-
-
-def _joined(mine: Value, theirs: Value) -> Value:
-    if isinstance(mine, Register) and isinstance(theirs, Register):
-        return max(mine, theirs, key=lambda register: (register.stamp, register.value))
-    if isinstance(mine, ItemList) and isinstance(theirs, ItemList):
-        return mine if mine == theirs else item_list(mine.items + theirs.items)
-    if isinstance(mine, Counters) and isinstance(theirs, Counters):
-        return mine if mine == theirs else counters(mine.contributions + theirs.contributions)
-    raise InvalidArgument("values of different kinds cannot be merged")
+    if value is None or value.parts[0].stamp > cleared:
+        return value
+    kept = [part for part in value.parts if part.stamp > cleared]
+    return _of(value, kept) if kept else None
 
 
 def _about_the_same(written: Value | None, held: Value | None) -> Value | None:
     """The part of the held value that concerns the written items or contributors, if it differs."""
-    if isinstance(written, Register) and isinstance(held, Register):
-        return held if held != written else None
-    if isinstance(written, ItemList) and isinstance(held, ItemList):
-        mine = {item.value: item for item in written.items}
-        differing = tuple(item for item in held.items if item != mine.get(item.value, item))
-        return ItemList(differing) if differing else None
-    if isinstance(written, Counters) and isinstance(held, Counters):
-        by_contributor = {each.contributor: each for each in written.contributions}
-        others = tuple(
-            each for each in held.contributions if each != by_contributor.get(each.contributor, each)
-        )
-        return Counters(others) if others else None
-    return None
+    if written is None or held is None or type(written) is not type(held):
+        return None
+    mine = {_name(part): part for part in written.parts}
+    differing = [part for part in held.parts if part != mine.get(_name(part), part)]
+    return _of(held, differing) if differing else None
+
+
+def _of(value: Value, parts: Iterable[Any]) -> Value:
+    """A value of the same kind with these parts."""
+    return type(value).of(parts)
+
+
+def _name(part: Register | ListItem | Contribution) -> object:
+    """Parts with the same name replace each other."""
+    match part:
+        case Register():
+            return None
+        case ListItem(value):
+            return value
+        case Contribution(contributor):
+            return contributor

@@ -112,7 +112,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "an empty list": {"list": listed()},
     "too many items": {
         "list": listed(
-            *(ListItemMessage(value=b"%d" % number, stamp=FIRST) for number in range(values.MAX_ITEMS + 1))
+            *(ListItemMessage(value=b"%d" % number, stamp=FIRST) for number in range(values.MAX_PARTS + 1))
         )
     },
     "an item twice": {"list": listed(*[ListItemMessage(value=b"a", stamp=FIRST)] * 2)},
@@ -120,10 +120,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "no counters": {"counters": counted()},
     "too many contributors": {
         "counters": counted(
-            *(
-                ContributionMessage(contributor=number, began=FIRST)
-                for number in range(values.MAX_CONTRIBUTORS + 1)
-            )
+            *(ContributionMessage(contributor=number, began=FIRST) for number in range(values.MAX_PARTS + 1))
         )
     },
     "a contributor twice": {"counters": counted(*[ContributionMessage(contributor=7, began=FIRST)] * 2)},
@@ -142,10 +139,10 @@ def test_an_invalid_message_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_list_above_the_size_limit_keeps_its_newest_items() -> None:
     sent = EntryMessage(key=KEY)
     for counter in (1, 2, 3):
-        sent.list.items.add(value=bytes([counter]) * values.MAX_LIST_BYTES).stamp.counter = counter
+        sent.list.items.add(value=bytes([counter]) * values.MAX_PARTS_BYTES).stamp.counter = counter
     received = entry_from_proto(sent, NOW_S)
     assert received.cleared == Stamp(2, 0)
-    assert size_bytes(received) < 2 * values.MAX_LIST_BYTES
+    assert size_bytes(received) < 2 * values.MAX_PARTS_BYTES
 
 
 @given(MEANINGFUL, st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=8), ENTRIES)

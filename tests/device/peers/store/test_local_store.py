@@ -16,12 +16,12 @@ from nearsight.device.peers.store.values import (
     Contribution,
     Counters,
     Entry,
+    ItemList,
     ListItem,
     Register,
     Value,
     canonical,
     digest,
-    item_list,
     merged,
     size_bytes,
     unknown_to_writer,
@@ -179,7 +179,7 @@ class TestExpiry:
 
     def test_an_emptied_list_expires_like_a_tombstone(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
-        added, removed = (item_list([ListItem(b"x", Stamp(n, 1), removed=n == 2)]) for n in (1, 2))
+        added, removed = (ItemList.of([ListItem(b"x", Stamp(n, 1), removed=n == 2)]) for n in (1, 2))
         store.merge(Entry("a", value=added), 0.0)
         store.merge(Entry("a", value=removed), 1.0)
         store.expire(1.0 + TOMBSTONE_S)

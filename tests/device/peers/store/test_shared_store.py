@@ -21,9 +21,9 @@ from nearsight.device.peers.store.shared_store import (
 )
 from nearsight.device.peers.store.stamps import EPOCH_S, Stamp, date_counter
 from nearsight.device.peers.store.values import (
-    MAX_ITEMS,
     MAX_KEY_BYTES,
-    MAX_LIST_BYTES,
+    MAX_PARTS,
+    MAX_PARTS_BYTES,
     Contribution,
     Counters,
     Entry,
@@ -69,8 +69,8 @@ def test_synchronisation_evicts_nothing_but_updates_held_entries() -> None:
 
 def test_the_largest_list_is_accepted_whatever_the_limit_of_a_value_is() -> None:
     shared = SharedStore(PeerSettings(value_limit_bytes=1), 7, ManualClock())
-    size = MAX_LIST_BYTES // MAX_ITEMS
-    items = tuple(ListItem(number.to_bytes(size), shared.stamp()) for number in range(MAX_ITEMS))
+    size = MAX_PARTS_BYTES // MAX_PARTS
+    items = tuple(ListItem(number.to_bytes(size), shared.stamp()) for number in range(MAX_PARTS))
     full = Entry("k" * MAX_KEY_BYTES, value=ItemList(items))
     assert shared.write(full) == (None, None)
     assert shared.read(full.key) == canonical(full)

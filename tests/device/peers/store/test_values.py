@@ -22,9 +22,7 @@ from nearsight.device.peers.store.values import (
     Register,
     canonical,
     check_key,
-    counters,
     digest,
-    item_list,
     latest_stamp,
     merged,
     size_bytes,
@@ -38,11 +36,11 @@ def put(value: bytes, counter: int, writer: int = 1, expires_s: float | None = N
 
 
 def append(value: bytes, counter: int, writer: int = 1, *, removed: bool = False) -> Entry:
-    return Entry(KEY, value=item_list([ListItem(value, Stamp(counter, writer), removed)]))
+    return Entry(KEY, value=ItemList.of([ListItem(value, Stamp(counter, writer), removed)]))
 
 
 def add(contributor: int, began: int, **counts: int) -> Entry:
-    return Entry(KEY, value=counters([Contribution(contributor, Stamp(began, contributor), counts)]))
+    return Entry(KEY, value=Counters.of([Contribution(contributor, Stamp(began, contributor), counts)]))
 
 
 def deleted(counter: int, writer: int = 1, expires_s: float | None = 60.0) -> Entry:
@@ -151,20 +149,20 @@ class TestLists:
         assert merged(merged(added, removal), append(b"c", 3)).expires_s is None
 
     def test_a_full_list_keeps_its_newest_items(self) -> None:
-        states = [append(str(number).encode(), number) for number in range(1, values.MAX_ITEMS + 11)]
+        states = [append(str(number).encode(), number) for number in range(1, values.MAX_PARTS + 11)]
         random.Random(1).shuffle(states)
         kept = items_of(reduce(merged, states))
-        assert len(kept) == values.MAX_ITEMS
+        assert len(kept) == values.MAX_PARTS
         assert kept[0] == b"11"
 
     def test_the_bytes_of_a_list_are_bounded(self) -> None:
-        large = values.MAX_LIST_BYTES // 3 + 1
+        large = values.MAX_PARTS_BYTES // 3 + 1
         three = [append(bytes([number]) * large, number) for number in (1, 2, 3)]
         assert len(items_of(reduce(merged, three))) == 2
-        assert len(items_of(canonical(append(bytes(values.MAX_LIST_BYTES + 1), 1)))) == 1
+        assert len(items_of(canonical(append(bytes(values.MAX_PARTS_BYTES + 1), 1)))) == 1
 
     def test_a_writer_is_informed_that_its_item_was_too_old_for_a_full_list(self) -> None:
-        full = reduce(merged, [append(bytes([n]), n + 10) for n in range(values.MAX_ITEMS)])
+        full = reduce(merged, [append(bytes([n]), n + 10) for n in range(values.MAX_PARTS)])
         late = append(b"late", 3)
         told = unknown_to_writer(late, merged(full, late))
         assert told is not None
@@ -178,9 +176,8 @@ class TestLists:
         self, items: list[tuple[int, int, bool]], contributions: list[tuple[int, int]]
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(values, "MAX_ITEMS", 4)
-            patch.setattr(values, "MAX_LIST_BYTES", 100)
-            patch.setattr(values, "MAX_CONTRIBUTORS", 2)
+            patch.setattr(values, "MAX_PARTS_BYTES", 100)
+            patch.setattr(values, "MAX_PARTS", 3)
             appended = [
                 append(bytes([n]) * (10 * n + 1), counter, removed=removed) for n, counter, removed in items
             ]
@@ -201,9 +198,9 @@ class TestCounters:
         assert totals_of(merged(once, add(1, 1, a=2))) == {"a": 3}
 
     def test_the_oldest_contributors_are_dropped_first(self) -> None:
-        states = [add(number, number, a=1) for number in range(1, values.MAX_CONTRIBUTORS + 3)]
+        states = [add(number, number, a=1) for number in range(1, values.MAX_PARTS + 3)]
         full = reduce(merged, states)
-        assert totals_of(full) == {"a": values.MAX_CONTRIBUTORS}
+        assert totals_of(full) == {"a": values.MAX_PARTS}
 
     @given(
         st.lists(
@@ -216,7 +213,7 @@ class TestCounters:
         self, additions: list[tuple[int, dict[str, int]]]
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(values, "MAX_COUNTERS_BYTES", 200)
+            patch.setattr(values, "MAX_PARTS_BYTES", 200)
             states = [add(began, began, **counts) for began, counts in additions]
             one, two, three = (reduce(merged, states[start::3]) for start in range(3))
             assert (
