@@ -27,7 +27,7 @@ from nearsight.common.recognition.images import GrayImage, ImageSource, load_ima
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, agreeing_share, confidence
+from nearsight.common.recognition.verification import CLEAR_INLIERS, agreeing_share, confidence, verify
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _MAX_INLIERS_PER_VOTE = 4
@@ -68,7 +68,6 @@ class ObjectRecognizer:
         self.backend = classifier.name
         """Name of the classifier backend in use; with ``auto``, the one that was chosen."""
         self._classifier = classifier
-        self._verifier = Verifier(settings)
         self._required = {name: self._required_inliers(model) for name, model in self.models.items()}
 
     @classmethod
@@ -134,9 +133,9 @@ class ObjectRecognizer:
         """
         found: dict[str, Resemblance] = {}
 
-        def verify(other: str, query: Features, shown: ObjectModel, number: int, *, whole: bool) -> None:
+        def include(other: str, query: Features, shown: ObjectModel, number: int, *, whole: bool) -> None:
             candidate = Candidate(shown.object_id, number, 0, _NO_VOTES, _NO_VOTES)
-            verified = self._verifier.verify(query, shown, candidate)
+            verified = verify(query, shown, candidate, self.settings)
             if verified is not None:
                 share = agreeing_share(verified, query, shown.views[number]) if whole else 0.0
                 before = found.get(other, Resemblance(0, 0.0))
@@ -148,13 +147,13 @@ class ObjectRecognizer:
             for name, other_number in self._classifier.most_alike(photo, most, model.object_id):
                 other = self.models[name]
                 other_photo = other.views[other_number].strongest(self.settings.query_features)
-                verify(name, photo, other, other_number, whole=True)
-                verify(name, other_photo, model, number, whole=True)
+                include(name, photo, other, other_number, whole=True)
+                include(name, other_photo, model, number, whole=True)
         for photo in photos:
             shown = photo.strongest(_PHOTO_FEATURES)
             alike = self._classifier.most_alike(shown, _MAX_ALIKE_PHOTO, model.object_id)
             for name, other_number in alike:
-                verify(name, photo, self.models[name], other_number, whole=False)
+                include(name, photo, self.models[name], other_number, whole=False)
         return found
 
     def _required_inliers(self, model: ObjectModel) -> float:
@@ -185,7 +184,7 @@ class ObjectRecognizer:
                 continue
             if candidate.votes * _MAX_INLIERS_PER_VOTE < most_inliers:
                 break
-            verified = self._verifier.verify(features, self.models[candidate.object_id], candidate)
+            verified = verify(features, self.models[candidate.object_id], candidate, self.settings)
             if verified is None:
                 rejected.add(key)
             else:

@@ -59,11 +59,13 @@ _MAX_FORESHORTENING = 6.0
 _MIN_SINE = 0.17
 """Minimum sine of a corner's angle: 10 degrees."""
 
-
 _MIN_COMMON = 0.2
 """Minimum area that two pictures have in common, as a share of the larger one; less counts as a detail."""
 _MIN_KEPT = 0.15
 """Lower limit of `kept_share`: a smaller share would leave too few features to decide."""
+
+_Matches = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""(N,) each: corresponding features in the query and in the view, best first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,96 +76,95 @@ class Fit:
     inliers: int
 
 
-class Verifier:
-    """Accepts a candidate only if a plausible homography explains enough correspondences.
+def verify(
+    query: Features, model: ObjectModel, candidate: Candidate, settings: RecognitionSettings
+) -> RecognizedObject | None:
+    """Accept a candidate only if a plausible homography explains enough correspondences.
 
-    Deterministic: the sampler has a constant seed. Thread-safe: it has no mutable state.
+    Deterministic: the sampler has a constant seed.
+
+    Returns
+    -------
+    RecognizedObject or None
+        The object with its corners in the frame of the source image; None if the verification fails.
     """
+    fit = _best_fit(query, model.views[candidate.view], candidate, settings)
+    if fit is None:
+        return None
+    scale = np.array(query.source_size, np.float64) / np.array(query.image_size, np.float64)
+    first, second, third, fourth = zip(*(fit.corners * scale).T.tolist(), strict=True)
+    return RecognizedObject(
+        object_id=model.object_id,
+        label=model.label,
+        version=model.version,
+        confidence=confidence(fit.inliers, 0),
+        inliers=fit.inliers,
+        corners=(first, second, third, fourth),
+        metadata=model.metadata,
+    )
 
-    def __init__(self, settings: RecognitionSettings) -> None:
-        self._settings = settings
 
-    def verify(self, query: Features, model: ObjectModel, candidate: Candidate) -> RecognizedObject | None:
-        """The object with its corners in the frame of the source image, or None if the verification fails."""
-        fit = self._best_fit(query, model.views[candidate.view], candidate)
-        if fit is None:
-            return None
-        scale = np.array(query.source_size, np.float64) / np.array(query.image_size, np.float64)
-        first, second, third, fourth = zip(*(fit.corners * scale).T.tolist(), strict=True)
-        return RecognizedObject(
-            object_id=model.object_id,
-            label=model.label,
-            version=model.version,
-            confidence=confidence(fit.inliers, 0),
-            inliers=fit.inliers,
-            corners=(first, second, third, fourth),
-            metadata=model.metadata,
-        )
+def _best_fit(
+    query: Features, view: Features, candidate: Candidate, settings: RecognitionSettings
+) -> Fit | None:
+    """The fit of the votes if it is clear, else the better of it and the fit of the second matching."""
+    votes = len(candidate.query_indices)
+    again = None
+    # The votes cannot give a clear fit, and the second matching may make their fit unnecessary.
+    if votes < CLEAR_INLIERS:
+        again = _fit(query, view, _match_again(query, view, settings.view_ratio), settings)
+        if again is not None and again.inliers > votes:
+            return again
+    fit = _fit(query, view, (candidate.query_indices, candidate.view_indices), settings)
+    if fit is not None and fit.inliers >= CLEAR_INLIERS:
+        return fit
+    if votes >= CLEAR_INLIERS:
+        again = _fit(query, view, _match_again(query, view, settings.view_ratio), settings)
+    return again if fit is None or (again is not None and again.inliers > fit.inliers) else fit
 
-    def _best_fit(self, query: Features, view: Features, candidate: Candidate) -> Fit | None:
-        """The fit of the votes if it is clear, else the better of it and the fit of the second matching."""
-        votes = len(candidate.query_indices)
-        again = None
-        # The votes cannot give a clear fit, and the second matching may make their fit unnecessary.
-        if votes < CLEAR_INLIERS:
-            again = self._fit(query, view, *self._match_again(query, view))
-            if again is not None and again.inliers > votes:
-                return again
-        fit = self._fit(query, view, candidate.query_indices, candidate.view_indices)
-        if fit is not None and fit.inliers >= CLEAR_INLIERS:
-            return fit
-        if votes >= CLEAR_INLIERS:
-            again = self._fit(query, view, *self._match_again(query, view))
-        return again if fit is None or (again is not None and again.inliers > fit.inliers) else fit
 
-    def _match_again(self, query: Features, view: Features) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Correspondences of the whole query with this view alone, best first; each view feature once."""
-        faiss.omp_set_num_threads(1)
-        distances, nearest = faiss.knn_hamming(query.descriptors, view.descriptors, 2)
-        rival = np.where(nearest[:, 1] >= 0, distances[:, 1], MAX_DISTANCE_BITS).astype(np.float64)
-        passed = (distances[:, 0] <= MAX_DISTANCE_BITS) & (
-            distances[:, 0] < self._settings.view_ratio * rival
-        )
-        chosen = np.flatnonzero(passed)
-        chosen = chosen[np.argsort(distances[chosen, 0] / rival[chosen], kind="stable")]
-        _, first = np.unique(nearest[chosen, 0], return_index=True)
-        chosen = chosen[np.sort(first)]
-        return chosen.astype(np.int32), nearest[chosen, 0].astype(np.int32)
+def _match_again(query: Features, view: Features, ratio: float) -> _Matches:
+    """Correspondences of the whole query with this view alone, best first; each view feature once."""
+    faiss.omp_set_num_threads(1)
+    distances, nearest = faiss.knn_hamming(query.descriptors, view.descriptors, 2)
+    rival = np.where(nearest[:, 1] >= 0, distances[:, 1], MAX_DISTANCE_BITS).astype(np.float64)
+    passed = (distances[:, 0] <= MAX_DISTANCE_BITS) & (distances[:, 0] < ratio * rival)
+    chosen = np.flatnonzero(passed)
+    chosen = chosen[np.argsort(distances[chosen, 0] / rival[chosen], kind="stable")]
+    _, first = np.unique(nearest[chosen, 0], return_index=True)
+    chosen = chosen[np.sort(first)]
+    return chosen.astype(np.int32), nearest[chosen, 0].astype(np.int32)
 
-    def _fit(
-        self,
-        query: Features,
-        view: Features,
-        query_indices: NDArray[np.int32],
-        view_indices: NDArray[np.int32],
-    ) -> Fit | None:
-        settings = self._settings
-        count = len(query_indices)
-        if count < settings.min_inliers:
-            return None
-        target, source = query.keypoints[query_indices], view.keypoints[view_indices]
-        homography, mask = _homography(source, target, settings.reprojection_px)
-        if homography is None or mask is None:
-            return None
-        agreeing = mask.ravel() > 0
-        inliers = min(distinct_places(target[agreeing]), distinct_places(source[agreeing]))
-        if inliers < max(
-            settings.min_inliers,
-            settings.min_inlier_share * len(query),
-            settings.min_inlier_ratio * count,
-        ):
-            return None
-        by_chance = log10_false_alarms(count, inliers, settings.reprojection_px, math.prod(query.image_size))
-        if by_chance > settings.max_log10_false_alarms:
-            return None
-        if min(_spread(target[agreeing]), _spread(source[agreeing])) < _MIN_SPREAD_PX:
-            return None
-        corners = project_corners(homography, view.image_size)
-        if corners is None or not is_plausible(corners, query.image_size):
-            return None
-        if not _covers(source[agreeing], view, homography, query.image_size):
-            return None
-        return Fit(corners, inliers)
+
+def _fit(query: Features, view: Features, matches: _Matches, settings: RecognitionSettings) -> Fit | None:
+    """The homography of the matches; None if one of the conditions is not satisfied."""
+    query_indices, view_indices = matches
+    count = len(query_indices)
+    if count < settings.min_inliers:
+        return None
+    target, source = query.keypoints[query_indices], view.keypoints[view_indices]
+    homography, mask = _homography(source, target, settings.reprojection_px)
+    if homography is None or mask is None:
+        return None
+    agreeing = mask.ravel() > 0
+    inliers = min(distinct_places(target[agreeing]), distinct_places(source[agreeing]))
+    if inliers < max(
+        settings.min_inliers,
+        settings.min_inlier_share * len(query),
+        settings.min_inlier_ratio * count,
+    ):
+        return None
+    by_chance = log10_false_alarms(count, inliers, settings.reprojection_px, math.prod(query.image_size))
+    if by_chance > settings.max_log10_false_alarms:
+        return None
+    if min(_spread(target[agreeing]), _spread(source[agreeing])) < _MIN_SPREAD_PX:
+        return None
+    corners = project_corners(homography, view.image_size)
+    if corners is None or not is_plausible(corners, query.image_size):
+        return None
+    if not _covers(source[agreeing], view, homography, query.image_size):
+        return None
+    return Fit(corners, inliers)
 
 
 def confidence(inliers: int, runner_up_inliers: int) -> float:

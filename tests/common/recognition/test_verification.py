@@ -1,5 +1,7 @@
 """Verification: true views pass with the right corners; random and invalid matches do not."""
 
+from unittest.mock import patch
+
 import cv2
 import numpy as np
 import pytest
@@ -14,24 +16,34 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.verification import (
     CLEAR_INLIERS,
     Fit,
-    Verifier,
     confidence,
     is_plausible,
     log10_false_alarms,
     project_corners,
+    verify,
 )
 from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, photo_features
 from support.pictures import picture
 
 Indices = NDArray[np.int32]
 
-VERIFIER = Verifier(SETTINGS)
 NONE = np.empty(0, np.int32)
 SQUARE = np.array([[100, 100], [300, 100], [300, 300], [100, 300]], float)
 
 
-def verify(query: Features, seed: int) -> RecognizedObject | None:
-    return VERIFIER.verify(query, exhibit_model(seed), Candidate(f"exhibit-{seed}", 0, 0, NONE, NONE))
+def verified(
+    query: Features, seed: int, indices: Indices = NONE, view_indices: Indices | None = None
+) -> RecognizedObject | None:
+    """Verify a candidate that is the exhibit of this seed, with these correspondences as votes."""
+    of_view = indices if view_indices is None else view_indices
+    candidate = Candidate(f"exhibit-{seed}", 0, len(indices), indices, of_view)
+    return verify(query, exhibit_model(seed), candidate, SETTINGS)
+
+
+def agree(query: Features, view: Features, count: int) -> RecognizedObject | None:
+    """Verify a candidate of which the first features correspond in order."""
+    every = np.arange(count, dtype=np.int32)
+    return verify(query, ObjectModel("one", "", (view,)), Candidate("one", 0, count, every, every), SETTINGS)
 
 
 def scattered(rng: np.random.Generator, count: int) -> Features:
@@ -51,10 +63,7 @@ def test_random_correspondences_are_never_verified(count: int) -> None:
     rng = np.random.default_rng(count)
     passed = 0
     for _ in range(60):
-        query, view = scattered(rng, count), scattered(rng, count)
-        everything = np.arange(count, dtype=np.int32)
-        candidate = Candidate("noise", 0, count, everything, everything)
-        passed += VERIFIER.verify(query, ObjectModel("noise", "", (view,)), candidate) is not None
+        passed += agree(scattered(rng, count), scattered(rng, count), count) is not None
     assert passed == 0
 
 
@@ -66,7 +75,7 @@ def test_the_corners_are_correct_also_for_a_rotated_object(turn: int) -> None:
     target[2] += 15  # a little perspective
     homography = cv2.getPerspectiveTransform(source, target.astype(np.float32))
     photo = cv2.warpPerspective(picture(3, side=SIDE), homography, (440, 430), borderValue=(128, 128, 128))
-    found = verify(EXTRACTOR.extract(load_image(np.asarray(photo, np.uint8)), 500), 3)
+    found = verified(EXTRACTOR.extract(load_image(np.asarray(photo, np.uint8)), 500), 3)
     assert found is not None
     assert found.object_id == "exhibit-3"
     assert found.label == "Picture 3"
@@ -79,21 +88,21 @@ def test_corners_are_in_coordinates_of_the_source_image() -> None:
     large = Features(
         small.keypoints, small.descriptors, small.strengths, small.image_size, (small.image_size[0] * 3, 2000)
     )
-    expected = np.array(verify(small, 1).corners) * [3, 2000 / small.image_size[1]]  # type: ignore[union-attr]
-    assert np.allclose(verify(large, 1).corners, expected)  # type: ignore[union-attr]
+    expected = np.array(verified(small, 1).corners) * [3, 2000 / small.image_size[1]]  # type: ignore[union-attr]
+    assert np.allclose(verified(large, 1).corners, expected)  # type: ignore[union-attr]
 
 
 def test_another_picture_and_a_mirrored_one_are_not_verified() -> None:
-    assert verify(photo_features(1), 2) is None
+    assert verified(photo_features(1), 2) is None
     mirrored = np.ascontiguousarray(picture(1, side=SIDE)[:, ::-1])
-    assert verify(EXTRACTOR.extract(load_image(mirrored), 500), 1) is None
+    assert verified(EXTRACTOR.extract(load_image(mirrored), 500), 1) is None
 
 
 def test_matches_on_one_small_detail_are_not_verified() -> None:
     wall = np.full((SIDE, SIDE, 3), 128, np.uint8)
     detail = picture(1, side=SIDE)[100:150, 100:150]
     wall[100:150, 100:150] = detail
-    assert verify(EXTRACTOR.extract(load_image(wall), 500), 1) is None
+    assert verified(EXTRACTOR.extract(load_image(wall), 500), 1) is None
 
 
 @pytest.mark.parametrize(("features", "passes"), [(800, True), (2000, False)])
@@ -102,24 +111,18 @@ def test_a_shared_detail_is_verified_depending_on_its_share_of_the_features(
 ) -> None:
     rng = np.random.default_rng(3)
     view, query = scattered(rng, 400), scattered(rng, features)
-    shared = np.arange(16)
-    query.keypoints[shared], query.descriptors[shared] = view.keypoints[shared], view.descriptors[shared]
-    candidate = Candidate("shared", 0, 16, shared.astype(np.int32), shared.astype(np.int32))
-    assert (VERIFIER.verify(query, ObjectModel("shared", "", (view,)), candidate) is not None) == passes
+    query.keypoints[:16], query.descriptors[:16] = view.keypoints[:16], view.descriptors[:16]
+    assert (agree(query, view, 16) is not None) == passes
 
 
 def test_a_true_view_is_verified_despite_wrong_votes() -> None:
     wrong = np.arange(30, dtype=np.int32)
-    found = VERIFIER.verify(
-        photo_features(4), exhibit_model(4), Candidate("exhibit-4", 0, 30, wrong, wrong[::-1])
-    )
-    assert found is not None
+    assert verified(photo_features(4), 4, wrong, wrong[::-1]) is not None
 
 
 def test_a_query_or_view_without_features_is_not_verified() -> None:
-    assert verify(photo_features(1).strongest(0), 1) is None
-    single = ObjectModel("one", "", (exhibit_model(1).views[0].strongest(1),))
-    assert VERIFIER.verify(photo_features(1), single, Candidate("one", 0, 0, NONE, NONE)) is None
+    assert verified(photo_features(1).strongest(0), 1) is None
+    assert agree(photo_features(1), exhibit_model(1).views[0].strongest(1), 0) is None
 
 
 @settings(max_examples=60)
@@ -198,26 +201,7 @@ def test_keypoints_chosen_by_an_attacker_are_not_verified(seed: int, layout: str
     query = Features(
         places[layout].astype(np.float32), view.descriptors, view.strengths, (640, 480), (640, 480)
     )
-    every = rng.permutation(count).astype(np.int32)
-    candidate = Candidate("exhibit-0", 0, count, every, every)
-    assert VERIFIER.verify(query, exhibit_model(0), candidate) is None
-
-
-class _Scripted(Verifier):
-    """The homographies of both matchings have the given numbers of inliers; None: no homography."""
-
-    def __init__(self, candidate: Candidate, of_votes: int | None, of_second_look: int | None) -> None:
-        super().__init__(SETTINGS)
-        self._candidate = candidate
-        self._of_votes = of_votes
-        self._of_second_look = of_second_look
-
-    def _fit(
-        self, query: Features, view: Features, query_indices: Indices, view_indices: Indices
-    ) -> Fit | None:
-        of_votes = query_indices is self._candidate.query_indices
-        inliers = self._of_votes if of_votes else self._of_second_look
-        return Fit(SQUARE, inliers) if inliers is not None else None
+    assert verified(query, 0, rng.permutation(count).astype(np.int32)) is None
 
 
 @given(st.data())
@@ -226,8 +210,14 @@ def test_the_matches_with_more_inliers_win_unless_the_votes_are_clear(data: st.D
     of_votes = data.draw(st.none() | st.integers(0, votes))
     again = data.draw(st.none() | st.integers(0, 60))
     indices = np.zeros(votes, np.int32)
-    candidate = Candidate("exhibit-1", 0, votes, indices, indices)
-    found = _Scripted(candidate, of_votes, again).verify(photo_features(1), exhibit_model(1), candidate)
+
+    def fit(_query: object, _view: object, matches: tuple[Indices, Indices], _settings: object) -> Fit | None:
+        """Both matchings give the drawn numbers of inliers; None: no homography."""
+        inliers = of_votes if matches[0] is indices else again
+        return Fit(SQUARE, inliers) if inliers is not None else None
+
+    with patch("nearsight.common.recognition.verification._fit", fit):
+        found = verified(photo_features(1), 1, indices)
     if of_votes is not None and of_votes >= CLEAR_INLIERS:
         expected = of_votes
     else:
