@@ -41,7 +41,6 @@ class _Request:
     sent_s: float
     retry: bool
     overdue: bool = False
-    answered: bool = False
 
 
 class ModelSource(Protocol):
@@ -94,7 +93,7 @@ class ModelFetcher:
     arrived : callable
         Receives the fetched models in the background thread. Returns the objects whose models are not usable,
         such as outdated versions; these are held back as after a failure.
-    failed : callable, optional
+    failed : callable
         Receives the objects that are held back after a failure, in the background thread.
     overtake : bool
         Whether other requests may overtake an overdue one. Not for a source that delays requests on purpose,
@@ -109,7 +108,7 @@ class ModelFetcher:
         settings: FetchLimits,
         clock: Clock,
         arrived: Callable[[FetchedModels], Collection[str]],
-        failed: Callable[[Collection[str]], None] | None = None,
+        failed: Callable[[Collection[str]], None],
         *,
         overtake: bool = False,
     ) -> None:
@@ -126,9 +125,7 @@ class ModelFetcher:
         self._queue = HoldbackQueue(answer_within_s=2 * settings.timeout_s)
         self._wanted_by: dict[int, tuple[str, ...]] = {}
         self._wanted: tuple[str, ...] = ()
-        self._open = 0
-        self._batches_open = 0
-        self._retry_open = False
+        self._open: set[_Request] = set()
         self._typical_s: float | None = None
         self.in_flight = 0
         """Number of objects in flight; may be read from any thread."""
@@ -158,26 +155,28 @@ class ModelFetcher:
     def _send_requests(self) -> None:
         now_s = self._clock.monotonic()
         most_open = _MOST_OPEN * (self._settings.parallel + 1)
-        while self._batches_open < self._settings.parallel and self._open < most_open:
+        while self._awaited(retry=False) < self._settings.parallel and len(self._open) < most_open:
             batch = self._queue.take(self._wanted, now_s, self._settings.batch)
             if not batch:
                 break
-            self._batches_open += 1
             self._send(_Request(batch, now_s, retry=False))
-        if not self._retry_open and self._open < most_open:
+        if not self._awaited(retry=True) and len(self._open) < most_open:
             retry = self._queue.take_retry(self._wanted, now_s)
             if retry is not None:
-                self._retry_open = True
                 self._send(_Request((retry,), now_s, retry=True))
         self.in_flight = self._queue.in_flight
         wait_s = self._queue.next_retry_s(now_s)
-        if self._wanted and wait_s is not None and not self._retry_open:
+        if self._wanted and wait_s is not None and not self._awaited(retry=True):
             self._background.submit(
                 self._send_requests, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05)
             )
 
+    def _awaited(self, *, retry: bool) -> int:
+        """Number of open requests that are not overdue: retries, or the others."""
+        return sum(one.retry == retry and not one.overdue for one in self._open)
+
     def _send(self, request: _Request) -> None:
-        self._open += 1
+        self._open.add(request)
         future: Future[Any] = self._source.get_models(
             self._catalogue, request.object_ids, self._settings.timeout_s
         )
@@ -192,27 +191,15 @@ class ModelFetcher:
 
     def _mark_overdue(self, request: _Request) -> None:
         """Mark a request that is still open as overdue, and hold back its objects."""
-        if request.answered:
+        if request not in self._open:
             return
-        self._release(request)
         request.overdue = True
         self._hold_back(request.object_ids)
         self._log.warning("models are overdue", objects=len(request.object_ids))
         self._send_requests()
 
-    def _release(self, request: _Request) -> None:
-        """Release the place of a request, so that the next one can be sent."""
-        if request.overdue:
-            return
-        if request.retry:
-            self._retry_open = False
-        else:
-            self._batches_open -= 1
-
     def _handle_response(self, request: _Request, outcome: Reply | FetchedModels | NearsightError) -> None:
-        request.answered = True
-        self._open -= 1
-        self._release(request)
+        self._open.remove(request)
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
@@ -251,5 +238,4 @@ class ModelFetcher:
 
     def _hold_back(self, object_ids: Collection[str]) -> None:
         self._queue.failed(object_ids, self._clock.monotonic())
-        if self._failed is not None:
-            self._failed(object_ids)
+        self._failed(object_ids)

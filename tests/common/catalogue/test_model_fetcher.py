@@ -31,7 +31,7 @@ class Scene:
         self.answers: list[Future[FetchedModels]] = []
         self.came: list[str] = []
         self.fetcher = ModelFetcher(
-            "museum", self, self.background, Limits(), clock, self._arrived, overtake=True
+            "museum", self, self.background, Limits(), clock, self._arrived, lambda _: None, overtake=True
         )
 
     def get_models(
