@@ -21,7 +21,7 @@ from unicodedata import normalize
 
 from nearsight.common.errors import InvalidArgument, NotFound, SetupError
 
-IMAGE_SUFFIXES = frozenset(
+_IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}
 )
 """Suffixes of files treated as images. Some cannot be decoded; these are reported instead of ignored."""
@@ -74,15 +74,15 @@ def _read(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
         if folder.exists():
             raise InvalidArgument(f"{folder} is a file", advice=_LAYOUT)
         raise NotFound(f"there is no folder {folder}", advice="check the path")
-    inner = _child(folder, "references")
+    inner = child_named(folder, "references")
     images, above = (
         (inner, folder) if inner is not None and inner.is_dir() else (folder, folder.absolute().parent)
     )
     paths = _object_paths(images)
-    table = _child(images, "objects.csv")
+    table = child_named(images, "objects.csv")
     if table is None:
         with suppress(PermissionError):  # the folder above need not be readable
-            table = _child(above, "objects.csv")
+            table = child_named(above, "objects.csv")
     details = _read_table(table) if table else {}
     objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
     return objects, tuple(sorted(details.keys() - set(map(_composed, paths))))
@@ -90,9 +90,7 @@ def _read(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
 
 def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
     views: dict[str, dict[int, Path]] = {}
-    for path in sorted(images.iterdir()):
-        if path.name.startswith(".") or path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_file():
-            continue
+    for path in images_in(images):
         match = _VIEW.fullmatch(path.stem)
         object_id, view = (match["object_id"], int(match["view"])) if match else (path.stem, 1)
         taken = views.setdefault(object_id, {})
@@ -115,8 +113,18 @@ def _reference(
     return Reference(object_id, row.get("label") or object_id, paths, metadata)
 
 
-def _child(folder: Path, name: str) -> Path | None:
+def child_named(folder: Path, name: str) -> Path | None:
+    """The entry called ``name``, compared without regard to case, or None."""
     return next((entry for entry in sorted(folder.iterdir()) if entry.name.lower() == name), None)
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Visible image files directly in a folder, sorted by name; other files are ignored."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if not path.name.startswith(".") and path.suffix.lower() in _IMAGE_SUFFIXES and path.is_file()
+    ]
 
 
 def _read_table(path: Path) -> dict[str, dict[str, str]]:

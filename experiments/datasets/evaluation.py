@@ -12,14 +12,14 @@ network or cache.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads, recognize_image
+from nearsight.common.recognition.results import RecognitionResult
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.datasets.loading import load_datasets
@@ -27,6 +27,8 @@ from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
 """Called with the number of references or queries processed since the last call."""
+
+_TIMES = ("extract_ms", "match_ms", "verify_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,7 @@ class EvaluationReport:
             "precision": self.precision,
             "wrong": self.wrong,
             "queries": len(self.outcomes),
-            "extract_ms": _median(one.extract_ms for one in self.outcomes),
-            "match_ms": _median(one.match_ms for one in self.outcomes),
-            "verify_ms": _median(one.verify_ms for one in self.outcomes),
+            **{name: _median([getattr(one, name) for one in self.outcomes]) for name in _TIMES},
         }
 
 
@@ -101,9 +101,28 @@ def evaluate_together(
     InvalidArgument
         If two references have the same id.
     """
+    pin_threads()
     references = [reference for dataset in datasets for reference in dataset.references]
-    catalogue, unreadable = _train(references, settings, progress)
-    return tuple(_recognise_all(dataset, catalogue, unreadable, progress) for dataset in datasets)
+    models, failures = train_references(references, settings, progress)
+    catalogue, extractor = ObjectRecognizer.build(models, settings), OrbExtractor(settings.fast_threshold)
+    reports = []
+    for dataset in datasets:
+        outcomes: list[Outcome] = []
+        unreadable = [f"reference {object_id}: {error}" for object_id, error in failures.items()]
+        for query in dataset.queries:
+            try:
+                outcomes.append(_recognised(query, recognize_image(query.path, catalogue, extractor)))
+            except InvalidArgument as error:
+                unreadable.append(f"query {query.path}: {error}")
+            progress(1)
+        reports.append(EvaluationReport(dataset.name, len(catalogue), tuple(outcomes), tuple(unreadable)))
+    return tuple(reports)
+
+
+def _recognised(query: Query, result: RecognitionResult) -> Outcome:
+    answered = result.found.object_id if result.found else None
+    times = (result.extract_ms, result.match_ms, result.verify_ms)
+    return Outcome(query.path, query.object_id, answered, *times)
 
 
 def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
@@ -154,7 +173,6 @@ def reports_to_json(reports: Sequence[EvaluationReport]) -> dict[str, object]:
 
 def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of a table: one row per data set, and the total."""
-    times = ("extract_ms", "match_ms", "verify_ms")
     columns = ("data set", "objects", "photos", "recall", "precision", "wrong", "extract + match + verify ms")
     rows = []
     for report in [*reports, total(reports)] if len(reports) > 1 else reports:
@@ -167,51 +185,11 @@ def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list
                 str(len(report.outcomes)),
                 *ratios,
                 str(report.wrong),
-                " + ".join(f"{figures[name] or 0:.1f}" for name in times),
+                " + ".join(f"{figures[name] or 0:.1f}" for name in _TIMES),
             )
         )
     return columns, rows
 
 
-def _train(
-    references: Iterable[Reference], settings: RecognitionSettings, progress: Progress
-) -> tuple[ObjectRecognizer, tuple[str, ...]]:
-    """Train the catalogue's recognizer; return it and a line for each reference that cannot be trained."""
-    pin_threads()
-    models, failures = train_references(references, settings, progress)
-    unreadable = tuple(f"reference {object_id}: {error}" for object_id, error in failures.items())
-    return ObjectRecognizer.build(models, settings), unreadable
-
-
-def _recognise_all(
-    dataset: Dataset, catalogue: ObjectRecognizer, unreadable: tuple[str, ...], progress: Progress
-) -> EvaluationReport:
-    settings = catalogue.settings
-    extractor = OrbExtractor(settings.fast_threshold)
-    outcomes: list[Outcome] = []
-    lines = list(unreadable)
-    for query in dataset.queries:
-        try:
-            outcomes.append(_recognise(query, catalogue, extractor))
-        except InvalidArgument as error:
-            lines.append(f"query {query.path}: {error}")
-        progress(1)
-    return EvaluationReport(dataset.name, len(catalogue), tuple(outcomes), tuple(lines))
-
-
-def _recognise(query: Query, catalogue: ObjectRecognizer, extractor: OrbExtractor) -> Outcome:
-    result = recognize_image(query.path, catalogue, extractor)
-    found = result.found
-    return Outcome(
-        path=query.path,
-        expected=query.object_id,
-        answered=found.object_id if found else None,
-        extract_ms=result.extract_ms,
-        match_ms=result.match_ms,
-        verify_ms=result.verify_ms,
-    )
-
-
-def _median(values: Iterable[float]) -> float:
-    listed = list(values)
-    return round(statistics.median(listed), 3) if listed else 0.0
+def _median(values: Sequence[float]) -> float:
+    return round(statistics.median(values), 3) if values else 0.0

@@ -28,7 +28,12 @@ import re
 from collections.abc import Set
 from pathlib import Path
 
-from nearsight.common.catalogue.reference_folder import IMAGE_SUFFIXES, Reference, read_reference_folder
+from nearsight.common.catalogue.reference_folder import (
+    Reference,
+    child_named,
+    images_in,
+    read_reference_folder,
+)
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows
@@ -54,7 +59,10 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
         If files are missing or malformed. The message describes the expected layout.
     """
     path = Path(folder)
-    _require_folder(path)
+    if not path.exists():
+        raise NotFound(f"there is no folder {path}", advice="check the path")
+    if not path.is_dir():
+        raise InvalidArgument(f"{path} is a file", advice="name the folder that holds the data set")
     if _is_plain(path):
         return _load_plain(path)
     if _is_stanford(path):
@@ -64,7 +72,7 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
             f"{path} holds several data sets: {listed(sub.name for sub in inside)}",
             advice="name one of them, or load them together with load_datasets",
         )
-    if _images(path):
+    if images_in(path):
         return _load_plain(path)
     raise NotFound(f"{path} holds no known data set", advice=_EXPECTED)
 
@@ -81,9 +89,8 @@ def load_datasets(folder: str | os.PathLike[str]) -> tuple[Dataset, ...]:
         As `load_dataset`.
     """
     path = Path(folder)
-    _require_folder(path)
-    members = _members(path)
-    if _is_plain(path) or _is_stanford(path) or not members:
+    members = _members(path) if path.is_dir() else ()
+    if not members or _is_plain(path) or _is_stanford(path):
         return (load_dataset(path),)
     return tuple(load_dataset(member).with_prefix(member.name) for member in members)
 
@@ -94,14 +101,14 @@ def _members(folder: Path) -> tuple[Path, ...]:
 
 def _is_plain(folder: Path) -> bool:
     """Whether ``folder`` has a part of the plain layout, complete or not."""
-    return any(_child(folder, name) is not None for name in ("labels.csv", "references"))
+    return any(child_named(folder, name) is not None for name in ("labels.csv", "references"))
 
 
 def _load_plain(folder: Path) -> Dataset:
-    photos, labels = _child(folder, "queries"), _child(folder, "labels.csv")
+    photos, labels = child_named(folder, "queries"), child_named(folder, "labels.csv")
     needed = ("references", "queries") if labels is not None else ("references",) if photos else ()
     for part in needed:
-        found = _child(folder, part)
+        found = child_named(folder, part)
         if found is None or not found.is_dir():
             raise NotFound(f"{folder} has no {part}", advice=f"expected {_PLAIN}")
     name, references = folder.resolve().name, read_reference_folder(folder)[0]
@@ -127,9 +134,9 @@ def _named_queries(folder: Path, object_ids: Set[str]) -> tuple[tuple[Query, ...
         If no photo is named after an object.
     """
     subfolders = [sub for sub in _subfolders(folder) if sub.name in object_ids]
-    found = [Query(path, sub.name) for sub in subfolders for path in _images(sub)]
+    found = [Query(path, sub.name) for sub in subfolders for path in images_in(sub)]
     nameless = 0
-    for path in _images(folder):
+    for path in images_in(folder):
         object_id = _named_object(path.stem, object_ids)
         if object_id is None and not path.stem.lower().startswith(_UNKNOWN):
             nameless += 1
@@ -168,7 +175,7 @@ def _queries(folder: Path, labels_csv: Path) -> tuple[Query, ...]:
             f"{labels_csv} names photos that are not in {folder}: {listed(missing)}",
             advice="add the photos or remove the rows",
         )
-    unlabelled = [path.name for path in _images(folder) if path not in labels]
+    unlabelled = [path.name for path in images_in(folder) if path not in labels]
     if unlabelled:
         raise InvalidArgument(
             f"{labels_csv} has no row for {listed(unlabelled)}",
@@ -184,9 +191,9 @@ def _is_stanford(folder: Path) -> bool:
 
 
 def _load_stanford(folder: Path) -> Dataset:
-    reference_folder = _child(folder, "reference")
+    reference_folder = child_named(folder, "reference")
     references: dict[int, Reference] = {}
-    for path in _images(reference_folder) if reference_folder else ():
+    for path in images_in(reference_folder) if reference_folder else ():
         number = _number(path)
         if number in references:
             raise InvalidArgument(
@@ -196,21 +203,15 @@ def _load_stanford(folder: Path) -> Dataset:
         references[number] = Reference(path.stem, path.stem, (path,))
     if reference_folder and not references:
         raise NotFound(f"{reference_folder} holds no images", advice=f"expected {_STANFORD}")
-    photos = [path for sub in _subfolders(folder) if sub != reference_folder for path in _images(sub)]
+    photos = [path for sub in _subfolders(folder) if sub != reference_folder for path in images_in(sub)]
     if not photos:
         raise NotFound(f"{folder} holds no photos to recognise", advice=f"expected {_STANFORD}")
+    shown = {number: reference.object_id for number, reference in references.items()}
     return Dataset(
         folder.resolve().name,
         tuple(references.values()),
-        tuple(Query(path, _object_id(references, path)) for path in photos),
+        tuple(Query(path, shown.get(_number(path)) if shown else None) for path in photos),
     )
-
-
-def _object_id(references: dict[int, Reference], photo: Path) -> str | None:
-    if not references:
-        return None
-    reference = references.get(_number(photo))
-    return reference.object_id if reference else None
 
 
 def _number(path: Path) -> int:
@@ -220,31 +221,8 @@ def _number(path: Path) -> int:
     return int(match[0])
 
 
-def _require_folder(folder: Path) -> None:
-    if not folder.exists():
-        raise NotFound(f"there is no folder {folder}", advice="check the path")
-    if not folder.is_dir():
-        raise InvalidArgument(f"{folder} is a file", advice="name the folder that holds the data set")
-
-
-def _child(folder: Path, name: str) -> Path | None:
-    """The entry called ``name``, compared without regard to case, or None."""
-    return next((entry for entry in sorted(folder.iterdir()) if entry.name.lower() == name), None)
-
-
 def _subfolders(folder: Path) -> tuple[Path, ...]:
     """Visible sub-folders, sorted by name."""
     return tuple(
         sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    )
-
-
-def _images(folder: Path) -> tuple[Path, ...]:
-    """Image files directly in ``folder``, sorted by name; other files are ignored."""
-    return tuple(
-        sorted(
-            entry
-            for entry in folder.iterdir()
-            if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".") and entry.is_file()
-        )
     )

@@ -52,7 +52,4 @@ def train_all(references: Iterable[Reference], settings: RecognitionSettings) ->
     InvalidArgument
         The first error, if an object cannot be trained.
     """
-    models, failures = train_references(references, settings, lambda _one: None)
-    for error in failures.values():
-        raise error
-    return models
+    return tuple(train_object(one.object_id, one.label, one.paths, settings) for one in references)
