@@ -158,10 +158,9 @@ def _take_photos(
 
 def _photograph(
     folder: Path, settings: MuseumSettings, wanted: Mapping[int, Sequence[int]], index: int
-) -> int:
+) -> None:
     for number, jpeg in render_photos(settings.seed, index, wanted[index], settings.difficulty):
         write_atomically(folder / query_name(index, number), jpeg)
-    return index
 
 
 def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None]) -> Path:

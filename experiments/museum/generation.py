@@ -7,7 +7,6 @@ written last.
 
 from __future__ import annotations
 
-import csv
 import json
 import multiprocessing
 import os
@@ -17,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import fields
 from functools import partial
-from io import StringIO
 from pathlib import Path
 
 import cv2
@@ -26,6 +24,7 @@ from nearsight.common.background.progress import Progress
 from nearsight.common.errors import ConfigurationError, InternalError, InvalidArgument
 from nearsight.common.files import write_atomically
 from nearsight.common.inference.process_memory import end_with_parent
+from nearsight.experiments.datasets.tables import write_rows
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
 from nearsight.experiments.museum.art.textures import Image
 from nearsight.experiments.museum.camera.photograph import take_photo
@@ -48,22 +47,17 @@ def query_name(index: int, photo: int) -> str:
 
 
 def render_photos(
-    seed: int, index: int, photos: Iterable[int], difficulty: float
+    seed: int, index: int, photos: Iterable[int], difficulty: float, reference: Image | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Render the given photos of one exhibit as (photo, JPEG) pairs; the exhibit is painted once.
+    """Render the given photos of one exhibit as (photo, JPEG) pairs; the exhibit is painted at most once.
 
-    The content of a photo does not depend on which other photos are requested.
+    The content of a photo does not depend on which other photos are requested. ``reference`` is the painted
+    exhibit, if it is known.
     """
-    wanted = list(photos)
-    if wanted:
-        yield from _photos_of(render_reference(seed, index), (seed, index), wanted, difficulty)
-
-
-def _photos_of(
-    reference: Image, place: tuple[int, int], photos: Iterable[int], difficulty: float
-) -> Iterator[tuple[int, bytes]]:
     for photo in photos:
-        yield photo, take_photo(reference, random_stream(*place, 2, photo), difficulty).jpeg
+        if reference is None:
+            reference = render_reference(seed, index)
+        yield photo, take_photo(reference, random_stream(seed, index, 2, photo), difficulty).jpeg
 
 
 def generate_museum(
@@ -107,14 +101,15 @@ def generate_museum(
     (folder / "museum.partial.json").unlink(missing_ok=True)
 
 
-def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:
-    """Run a task for each exhibit in ``workers`` processes; yield its results in order of completion."""
+def each_exhibit(task: Callable[[int], object], indices: list[int], workers: int) -> Iterator[None]:
+    """Run a task for each exhibit in ``workers`` processes; yield after each one that is completed."""
     if workers == 1:
         before = cv2.getNumThreads()
         cv2.setNumThreads(1)
         try:
             for index in indices:
-                yield task(index)
+                task(index)
+                yield
         finally:
             cv2.setNumThreads(before)
         return
@@ -124,7 +119,8 @@ def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -
             futures = [pool.submit(task, index) for index in indices]
             try:
                 for future in as_completed(futures):
-                    yield future.result()
+                    future.result()
+                    yield
             finally:
                 pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
@@ -144,20 +140,19 @@ def _start_worker(parent_pid: int) -> None:
     cv2.setNumThreads(1)
 
 
-def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:
+def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> None:
     photos = range(settings.photos_per_object if index < UNKNOWN_FROM else 1)
     missing = [photo for photo in photos if not (folder / "queries" / query_name(index, photo)).exists()]
     path = folder / "references" / f"{object_id(index)}.jpg"
     without_reference = index < UNKNOWN_FROM and not path.exists()
     if not (missing or without_reference):
-        return index
+        return
     reference = render_reference(settings.seed, index)
     if without_reference:
         _, data = cv2.imencode(".jpg", reference, [cv2.IMWRITE_JPEG_QUALITY, REFERENCE_QUALITY])
         write_atomically(path, data.tobytes())
-    for photo, jpeg in _photos_of(reference, (settings.seed, index), missing, settings.difficulty):
+    for photo, jpeg in render_photos(settings.seed, index, missing, settings.difficulty, reference):
         write_atomically(folder / "queries" / query_name(index, photo), jpeg)
-    return index
 
 
 def _claim(folder: Path, settings: MuseumSettings) -> None:
@@ -206,22 +201,12 @@ def _write_tables(folder: Path, settings: MuseumSettings) -> None:
         for photo in range(settings.photos_per_object)
     ]
     labels += [(query_name(UNKNOWN_FROM + number, 0), "") for number in range(settings.unknown_photos)]
-    write_atomically(folder / "labels.csv", _to_csv(("query", "object_id"), labels))
+    write_rows(folder / "labels.csv", ("query", "object_id"), labels)
     rows = []
     for index in range(settings.objects):
         entry = catalogue_entry(settings.seed, index)
-        rows.append((object_id(index), entry.title, entry.artist, str(entry.year), entry.technique))
-    write_atomically(
-        folder / "objects.csv", _to_csv(("object_id", "label", "artist", "year", "technique"), rows)
-    )
-
-
-def _to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> bytes:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue().encode()
+        rows.append((object_id(index), entry.title, entry.artist, entry.year, entry.technique))
+    write_rows(folder / "objects.csv", ("object_id", "label", "artist", "year", "technique"), rows)
 
 
 def _to_text(settings: MuseumSettings) -> bytes:

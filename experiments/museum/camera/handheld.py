@@ -25,8 +25,8 @@ from nearsight.experiments.museum.camera.photograph import (
     Standpoint,
     develop,
     hang_for,
+    look_at,
     step_before,
-    to_middle,
     visible,
 )
 from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo
@@ -175,17 +175,13 @@ class _Shot:
         """Render the frame at a time of the stay."""
         size, liveliness = self._how.size, self._how.liveliness
         view = self._view(at_s)
-        homography = view @ to_middle(self._scene)
-        seen = cv2.warpPerspective(
-            self._scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-        ).astype(np.float32)
+        seen, corners = look_at(self._scene, view, size)
         for passer in self._people:
             passer.pass_by(seen, at_s)
         balance = 1 + np.float32(0.04 * liveliness**2) * self._light(at_s)[:3].astype(np.float32)
         flicker = 0.016 * liveliness * np.sin(2 * np.pi * _FLICKER_HZ * at_s)
         level = np.exp(0.16 * liveliness**2 * self._light(at_s)[3] + flicker)
         seen *= balance * np.float32(level)
-        corners = project(homography, self._scene.corners)
         movement = project(self._view(at_s + _SHUTTER_S), _MIDDLE)[0] - project(view, _MIDDLE)[0]
         moved = float(np.hypot(*movement)), float(np.arctan2(movement[1], movement[0]))
         # All frames of a stay use the same random stream, so that glare, colours and standing visitors stay

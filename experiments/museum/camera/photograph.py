@@ -68,12 +68,8 @@ def take_photo(
     stand = step_before(reference.shape, rng, difficulty)
     view = stand.view()
     scene = hang_for(reference, stand, visible(view, stand.size, 2.2 * max(stand.picture_size)))
-    homography = view @ to_middle(scene)
-    seen = cv2.warpPerspective(
-        scene.image, homography, stand.size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-    )
-    corners = project(homography, scene.corners)
-    developed = develop(seen.astype(np.float32), rng, difficulty, corners)
+    seen, corners = look_at(scene, view, stand.size)
+    developed = develop(seen, rng, difficulty, corners)
     quality = round(float(rng.uniform(88 - 45 * difficulty, 94 - 12 * difficulty)))
     _, data = cv2.imencode(".jpg", developed, [cv2.IMWRITE_JPEG_QUALITY, quality])
     return Photo(data.tobytes(), corners)
@@ -126,10 +122,16 @@ def hang_for(reference: NDArray[np.uint8], stand: Standpoint, reach: tuple[float
     return hang(reference, belongs, stand.picture_size[0], reach)
 
 
-def to_middle(scene: Scene) -> NDArray[np.float64]:
-    """Translation from pixels of a scene to pixels from the picture's middle, (3, 3)."""
-    middle = scene.corners.mean(axis=0)
-    return np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
+def look_at(
+    scene: Scene, view: NDArray[np.float64], size: tuple[int, int]
+) -> tuple[optics.View, NDArray[np.float64]]:
+    """The scene under a homography from the picture's middle, and the corners of the picture in it."""
+    x, y = scene.corners.mean(axis=0)
+    homography = view @ np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1]])
+    seen = cv2.warpPerspective(
+        scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+    )
+    return seen.astype(np.float32), project(homography, scene.corners)
 
 
 def visible(view: NDArray[np.float64], size: tuple[int, int], limit: float) -> tuple[float, float]:
