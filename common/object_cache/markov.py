@@ -180,7 +180,7 @@ class MarkovModel:
         if removed:
             gone = self._objects.remove(removed)
             self._histories.remove(gone)
-            self._counts.remove(gone, self._objects.present)
+            self._counts.remove(gone)
             if self._journal:
                 self._removed.update(dict.fromkeys(removed))
         self._objects.add([object_id for object_id in wanted if object_id not in self])
@@ -255,7 +255,8 @@ class MarkovModel:
                 row = self._counts.rows.get(past[len(past) - length :])
                 if row is None:
                     continue
-                slots, weights = row.slots.astype(np.intp), row.weights
+                slots = np.fromiter(row, np.intp, len(row))
+                weights = np.fromiter(row.values(), np.float64, len(row))
             total = prior + float(weights.sum())
             probabilities *= prior / total
             probabilities[slots] += weights / total

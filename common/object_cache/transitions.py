@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 
@@ -22,7 +21,6 @@ NEGLIGIBLE = 1e-6
 """Counts below this value are deleted."""
 
 _RESCALE_AT_HALF_LIVES = 64.0
-_FIRST_CAPACITY = 4
 
 
 class ObjectSlots:
@@ -137,65 +135,6 @@ class DeviceHistories:
                 self._last[device_id] = (history[last_gone + 1 :], last_s)
 
 
-class TransitionRow:
-    """The objects that followed one history, with their weights.
-
-    Two small arrays instead of a dictionary: a million transitions take tens of megabytes instead of
-    hundreds, and probabilities are computed without a loop.
-    """
-
-    __slots__ = ("_size", "_slots", "_weights")
-
-    def __init__(self) -> None:
-        self._slots = np.empty(_FIRST_CAPACITY, dtype=np.int32)
-        self._weights = np.empty(_FIRST_CAPACITY, dtype=np.float64)
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def slots(self) -> NDArray[np.int32]:
-        """(len,) int32: slots of the objects that followed, in the order of their first occurrence."""
-        return self._slots[: self._size]
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """(len,) float64: weight of each of `slots`."""
-        return self._weights[: self._size]
-
-    def add(self, slot: int, weight: float) -> None:
-        """Add the weight of one transition to this slot."""
-        found = np.flatnonzero(self._slots[: self._size] == slot)
-        if len(found):
-            self._weights[found[0]] += weight
-            return
-        if self._size == len(self._slots):
-            # Grow by half: doubling would waste too much memory with a million short rows.
-            capacity = self._size + max(_FIRST_CAPACITY, self._size // 2)
-            self._slots = np.resize(self._slots, capacity)
-            self._weights = np.resize(self._weights, capacity)
-        self._slots[self._size] = slot
-        self._weights[self._size] = weight
-        self._size += 1
-
-    def weight_of(self, slot: int) -> float:
-        """The weight of a slot; 0 if it has none."""
-        return float(self.weights[self.slots == slot].sum())
-
-    def scale(self, factor: float) -> None:
-        """Multiply all weights by ``factor``."""
-        self._weights[: self._size] *= factor
-
-    def keep(self, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Keep only the entries marked in ``wanted``, (len,) bool; returns the slots of the others."""
-        gone = self.slots[~wanted].copy()
-        if len(gone):
-            kept_slots, kept_weights = self.slots[wanted], self.weights[wanted]
-            self._slots, self._weights, self._size = kept_slots, kept_weights, len(kept_slots)
-        return gone
-
-
 class TransitionCounts:
     """Weights of transitions, in units of one at the time origin, so that decay changes no stored weight.
 
@@ -215,8 +154,8 @@ class TransitionCounts:
         self._origin_s = 0.0
         self.popularity = np.zeros(0)
         """(S,) float64: weight of each object, regardless of what preceded it."""
-        self.rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
-        """Transitions of each non-empty history, the least recently used first."""
+        self.rows: OrderedDict[tuple[int, ...], dict[int, float]] = OrderedDict()
+        """Weights of the objects that followed each non-empty history, the least recently used one first."""
         # A dictionary used as an ordered set, so that the order of writing is reproducible.
         self._touched: dict[Transition, None] = {}
         self._journal = journal
@@ -229,8 +168,7 @@ class TransitionCounts:
         history, slot = transition
         if not history:
             return float(self.popularity[slot])
-        row = self.rows.get(history)
-        return row.weight_of(slot) if row is not None else 0.0
+        return self.rows.get(history, {}).get(slot, 0.0)
 
     def touch(self, transitions: Iterable[Transition]) -> None:
         """Record that the counts of these transitions changed."""
@@ -257,16 +195,16 @@ class TransitionCounts:
             return
         row = self.rows.get(history)
         if row is None:
-            row = self.rows[history] = TransitionRow()
+            row = self.rows[history] = {}
             if len(self.rows) > self._rows_max:
                 old, old_row = self.rows.popitem(last=False)
-                self.touch((old, followed) for followed in old_row.slots.tolist())
+                self.touch((old, followed) for followed in old_row)
         else:
             self.rows.move_to_end(history)
-        row.add(slot, weight)
+        row[slot] = row.get(slot, 0.0) + weight
 
-    def remove(self, gone: Sequence[int], present: NDArray[np.bool_]) -> None:
-        """Delete all counts of the slots ``gone``; ``present``, (S,) bool, marks the slots still in use."""
+    def remove(self, gone: Sequence[int]) -> None:
+        """Delete all counts of the slots ``gone``."""
         self.popularity[list(gone)] = 0.0
         left = frozenset(gone)
         self._touched = {
@@ -277,7 +215,8 @@ class TransitionCounts:
         for history in [history for history in self.rows if not left.isdisjoint(history)]:
             del self.rows[history]
         for row in self.rows.values():
-            row.keep(present[row.slots])
+            for slot in left & row.keys():
+                del row[slot]
         self._drop_empty_rows()
 
     def weight_at(self, now_s: float) -> float:
@@ -301,11 +240,11 @@ class TransitionCounts:
         self.popularity[unpopular] = 0.0
         self.touch(((), slot) for slot in np.flatnonzero(unpopular).tolist())
         for history, row in self.rows.items():
-            row.scale(factor)
-            gone = row.keep(row.weights >= NEGLIGIBLE)
-            self.touch((history, slot) for slot in gone.tolist())
+            scaled = {slot: weight * factor for slot, weight in row.items()}
+            self.touch((history, slot) for slot, weight in scaled.items() if weight < NEGLIGIBLE)
+            self.rows[history] = {slot: weight for slot, weight in scaled.items() if weight >= NEGLIGIBLE}
         self._drop_empty_rows()
 
     def _drop_empty_rows(self) -> None:
-        for history in [history for history, row in self.rows.items() if not len(row)]:
+        for history in [history for history, row in self.rows.items() if not row]:
             del self.rows[history]
