@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Protocol
 
@@ -31,8 +30,7 @@ BATCH_BYTES = 8 * 2**20
 loses."""
 
 _SIGNAL_CHECK_S = 0.1
-"""Longest wait without a check for signals [s]. A signal that arrives immediately before a wait, or in
-another thread, does not end the wait; its handler would run only after it."""
+"""Longest wait without a check for signals [s]; their handlers run between waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +217,10 @@ class _Batches:
         self._pool = pool
         self._report = report
         self._progress = progress
-        self._running = 0
-        # A signal handler may call its `put`; an event or a lock could deadlock there.
-        self._ended: SimpleQueue[Future[IngestionReport] | None] = SimpleQueue()
+        self._running: set[Future[IngestionReport]] = set()
 
     def start(self, work: Callable[..., IngestionReport], *arguments: object) -> None:
-        self._running += 1
-        self._pool.submit(work, *arguments).add_done_callback(self._ended.put)
+        self._running.add(self._pool.submit(work, *arguments))
 
     def call(self, work: Callable[..., object], *arguments: object) -> bool:
         """Call in the pool, and wait; False after an interruption, also an earlier one."""
@@ -239,9 +234,8 @@ class _Batches:
         return self.wait(0)
 
     def interrupt(self) -> None:
-        """End the current `wait` and all later ones. Called by a signal handler."""
+        """End the current `wait` and all later ones. Called by a signal handler, so it takes no lock."""
         self._report.interrupted = True
-        self._ended.put(None)
 
     def wait(self, running: int) -> bool:
         """Wait until at most ``running`` batches are in progress; False after an interruption.
@@ -250,27 +244,21 @@ class _Batches:
         """
         while True:
             self._progress(self._report.done, self._report.total)
-            if self._report.interrupted or self._running <= running:
+            if self._report.interrupted or len(self._running) <= running:
                 return not self._report.interrupted
-            self._take()
+            ended, self._running = wait(self._running, _SIGNAL_CHECK_S, FIRST_COMPLETED)
+            self._include(ended)
 
     def collect(self) -> None:
         """Add the results of the remaining batches, after the pool is shut down."""
-        while self._running:
-            self._take()
+        self._include(self._running)
 
-    def _take(self) -> None:
-        try:
-            batch = self._ended.get(timeout=_SIGNAL_CHECK_S)
-        except Empty:
-            return
-        if batch is None:
-            return
-        self._running -= 1
-        if not batch.cancelled():
-            done = batch.result()
-            self._report.include(done)
-            self._report.problems += done.problems
+    def _include(self, ended: Iterable[Future[IngestionReport]]) -> None:
+        for batch in ended:
+            if not batch.cancelled():
+                done = batch.result()
+                self._report.include(done)
+                self._report.problems += done.problems
 
 
 def _in_batches(objects: Sequence[Reference]) -> Iterator[list[Reference]]:
