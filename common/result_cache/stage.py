@@ -285,7 +285,7 @@ class ResultStage:
             if not (looked.keys and current) or answer.grain == RESULT:
                 return
             if found is None:
-                self._cache.contradict(looked.key)
+                self._cache.results.contradict(looked.key)
                 self._note_missed(looked, math.inf)
                 return
             for one in looked.keys:

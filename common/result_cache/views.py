@@ -104,10 +104,6 @@ class ViewCache(Generic[Y]):
         self._views.join(keys, key)
         self.results.learn(key, value, now_s)
 
-    def contradict(self, looked_up: Hashable) -> None:
-        """The classifier does not recognise the photo: remove the result of this key, which was wrong."""
-        self.results.contradict(looked_up)
-
     def forget(self) -> None:
         """Delete all results and views."""
         self.results.invalidate()

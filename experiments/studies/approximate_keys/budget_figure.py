@@ -45,12 +45,6 @@ _RATE = 0.8
 """Tested budget of inferences, as a share of the lookups."""
 _FIXED = 1.85
 """The back-off at which 1 % of the lookups of the first phase are wrong."""
-_GIVEN: tuple[tuple[str, float], ...] = (
-    (ERROR, TARGET),
-    (INFERENCES, _RATE),
-    (BACK_OFF, _FIXED),
-    (BACK_OFF, 2.5),
-)
 _BETAS = (1.05, 1.15, 1.3, 1.5, 1.8, 2.2, 3.0, 5.0)
 _ERRORS = (0.005, 0.01, 0.02, 0.04, 0.08)
 _PREFIXES = {"prefix(5)": (5,), "prefix(10)": (10,), "prefix(20)": (20,), "prefix(5, 10, 20)": (5, 10, 20)}
@@ -63,6 +57,7 @@ _COLOURS = {
     (BACK_OFF, _FIXED): "#c2571a",
     (BACK_OFF, 2.5): "#8a5a3a",
 }
+"""Parameters of the caches in the first part, and their colours."""
 _LINES = dict(zip(_PREFIXES, drawing.SEQUENCE, strict=True))
 
 Packets = NDArray[np.int16]
@@ -79,7 +74,7 @@ class Figure(Experiment):
         """For each network: one cell per cache for the shifts, and one per kind of keys."""
         runs = range(1 if options.smoke else _RUNS)
         return (
-            *cells_of("{part}-{run}-{cache}", part=(SHIFT,), run=runs, cache=range(len(_GIVEN))),
+            *cells_of("{part}-{run}-{cache}", part=(SHIFT,), run=runs, cache=range(len(_COLOURS))),
             *cells_of("{part}-{run}-{keys}", part=(TRADE,), run=runs, keys=_PREFIXES),
         )
 
@@ -93,7 +88,7 @@ class Figure(Experiment):
             phases = (usual, rng.permutation(usual), zipf(APPLICATIONS, 0.5))
             traffic = flows(len(phases) * phase, rng, phases=phases, packets_kept=10)
             name = "prefix(10)"
-            given: tuple[tuple[str, float], ...] = (_GIVEN[cell.parameters["cache"]],)
+            given: tuple[tuple[str, float], ...] = (tuple(_COLOURS)[cell.parameters["cache"]],)
         else:
             phase, size = (20_000, 400) if options.smoke else (_FLOWS, _SIZE)
             window, name = phase, cell.parameters["keys"]

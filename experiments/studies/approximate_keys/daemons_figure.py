@@ -34,9 +34,7 @@ from nearsight.experiments.framework.experiment import (
     table_of,
 )
 from nearsight.experiments.links.link import TABLE_6_3, in_words
-from nearsight.experiments.museum.art.exhibit import render_reference
-from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
-from nearsight.experiments.museum.generation import object_id
+from nearsight.experiments.museum.camera.handheld import Filming
 from nearsight.experiments.rig.session import Session, Tiers
 from nearsight.experiments.rig.walks import write_traces
 from nearsight.experiments.studies.answers import (
@@ -46,7 +44,7 @@ from nearsight.experiments.studies.answers import (
     photo_row,
     sent_late_ms,
 )
-from nearsight.experiments.studies.approximate_keys.standing import QUALITY, stays_of, transitions_of
+from nearsight.experiments.studies.approximate_keys.standing import QUALITY, filmed, transitions_of
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.traces.requests import PhotoRequest, read_requests_csv, write_requests_csv
 
@@ -199,11 +197,7 @@ def _photos(folder: Path, options: RunOptions, visitor: int) -> tuple[PhotoReque
     listed = folder / f"v{visitor}.csv"
     if not listed.is_file():
         (folder / f"v{visitor}").mkdir(parents=True, exist_ok=True)
-        if options.smoke:
-            stays = [Stay(object_id(0), render_reference(options.seed, 0), 4.0)]
-        else:
-            stays = stays_of(options.seed, _CROWD, visitor, _STAYS)
-        frames = film(stays, Filming(_LIVELINESS, _PHOTOS_PER_S), options.seed * 1_000 + visitor)
+        frames = filmed(options, _CROWD, visitor, _STAYS, Filming(_LIVELINESS, _PHOTOS_PER_S))
         taken = []
         for number, frame in enumerate(frames):
             name = f"v{visitor}/{number:04d}.jpg"

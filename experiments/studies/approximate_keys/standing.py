@@ -35,9 +35,9 @@ from nearsight.common.result_cache.image_keys import (
 from nearsight.common.result_cache.result_cache import Refresh
 from nearsight.common.result_cache.stage import KEY_SIDE_PX
 from nearsight.common.result_cache.views import ObjectKey, ViewCache
-from nearsight.experiments.framework.experiment import Row, StoredRow
+from nearsight.experiments.framework.experiment import Row, RunOptions, StoredRow
 from nearsight.experiments.museum.art.exhibit import render_reference
-from nearsight.experiments.museum.camera.handheld import Frame, Stay
+from nearsight.experiments.museum.camera.handheld import Filming, Frame, Stay, film
 from nearsight.experiments.museum.generation import object_id
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import Visit
@@ -93,6 +93,15 @@ def stays_of(seed: int, visitors: int, visitor: int, stays: int) -> list[Stay]:
         Stay(object_id(index), render_reference(seed, index), min(visit.duration_s, LONGEST_DWELL_S))
         for index, visit in _visits(seed, visitors)[visitor][:stays]
     ]
+
+
+def filmed(options: RunOptions, visitors: int, visitor: int, stays: int, how: Filming) -> Iterator[Frame]:
+    """Film the first stays of one of ``visitors``; in a smoke run, four seconds before one exhibit."""
+    if options.smoke:
+        shown = [Stay(object_id(visitor), render_reference(options.seed, visitor), 4.0)]
+    else:
+        shown = stays_of(options.seed, visitors, visitor, stays)
+    return film(shown, how, options.seed * 1_000 + visitor)
 
 
 def transitions_of(seed: int, visitors: int, followed: int) -> tuple[tuple[str, str], ...]:
@@ -251,7 +260,7 @@ class Player:
             shown = ObjectKey(photo.visitor, photo.answered) if photo.views_share_results else None
             self._cache.learn(photo.keys, key, shown, photo.answered, 0.0)
         elif key is not None:
-            self._cache.contradict(key)
+            self._cache.results.contradict(key)
         return None
 
 

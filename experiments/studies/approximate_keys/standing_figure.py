@@ -32,8 +32,7 @@ from nearsight.experiments.framework.experiment import (
     table_of,
 )
 from nearsight.experiments.framework.numbers import grouped, share, values
-from nearsight.experiments.museum.art.exhibit import render_reference
-from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
+from nearsight.experiments.museum.camera.handheld import Filming
 from nearsight.experiments.studies.approximate_keys.standing import (
     COLOUR,
     FEATURES,
@@ -42,13 +41,13 @@ from nearsight.experiments.studies.approximate_keys.standing import (
     Stream,
     clips_in,
     exhibits,
+    filmed,
     lookups,
     models_of_clips,
     photo_rows,
     play,
     real,
     similarity,
-    stays_of,
     streams,
 )
 
@@ -113,11 +112,8 @@ class Figure(Experiment):
             models, liveliness = (*models, *models_of_clips(options.data)), _REAL
         else:
             visitor, liveliness = int(cell.parameters["visitor"]), cell.parameters["liveliness"]
-            if options.smoke:
-                stays = [Stay(models[visitor].object_id, render_reference(options.seed, visitor), 4.0)]
-            else:
-                stays = stays_of(options.seed, _VISITORS[STANDING], visitor, _STAYS)
-            frames = film(stays, Filming(float(liveliness), PHOTOS_PER_S), options.seed * 1_000 + visitor)
+            how = Filming(float(liveliness), PHOTOS_PER_S)
+            frames = filmed(options, _VISITORS[STANDING], visitor, _STAYS, how)
         return [{"cell": cell.key, "liveliness": liveliness, **row} for row in photo_rows(frames, models)]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:

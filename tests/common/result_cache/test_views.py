@@ -20,7 +20,7 @@ class Visitor:
         if entry is not None:
             return entry.value
         if says is None:
-            self.cache.contradict(looked_up)
+            self.cache.results.contradict(looked_up)
         else:
             self.cache.learn(keys, looked_up, ObjectKey(self.client, says) if together else None, says, 0.0)
         return None
