@@ -121,8 +121,7 @@ class ModelFetcher:
         self._arrived = arrived
         self._failed = failed
         self._log = get_logger("model-fetcher").bind(catalogue=catalogue)
-        # The call has a timeout of its own; this limit is a safeguard.
-        self._queue = HoldbackQueue(answer_within_s=2 * settings.timeout_s)
+        self._queue = HoldbackQueue()
         self._wanted_by: dict[int, tuple[str, ...]] = {}
         self._wanted: tuple[str, ...] = ()
         self._open: set[_Request] = set()
@@ -156,7 +155,7 @@ class ModelFetcher:
         now_s = self._clock.monotonic()
         most_open = _MOST_OPEN * (self._settings.parallel + 1)
         while self._awaited(retry=False) < self._settings.parallel and len(self._open) < most_open:
-            batch = self._queue.take(self._wanted, now_s, self._settings.batch)
+            batch = self._queue.take(self._wanted, self._settings.batch)
             if not batch:
                 break
             self._send(_Request(batch, now_s, retry=False))
