@@ -50,12 +50,13 @@ Coefficients = tuple[FiniteFloat, ...]
 
 
 class VersionedFile(BaseModel):
-    """Measurements in a versioned JSON file, validated when the file is read."""
+    """Measurements in a versioned JSON file, validated when the file is read.
+
+    The field ``version`` of a subclass is the version of the format.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file_version: ClassVar[int] = 1
-    """Version of the format that can be read."""
     file_advice: ClassVar[str]
     """Advice in errors: how to create a valid file."""
 
@@ -94,7 +95,8 @@ class VersionedFile(BaseModel):
             raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=advice) from error
         except ValueError as error:  # bad UTF-8 or bad JSON
             raise CorruptStore(f"{path} is not a profile: invalid JSON", advice=advice) from error
-        found, version = content.get("version") if isinstance(content, dict) else None, cls.file_version
+        found = content.get("version") if isinstance(content, dict) else None
+        version = cls.model_fields["version"].default
         if found != version:
             raise CorruptStore(
                 f"{path} is not a profile of version {version} (its version is {found!r})", advice=advice

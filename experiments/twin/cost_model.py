@@ -19,7 +19,6 @@ from nearsight.common.object_cache.profile import CacheProfile, VersionedFile, d
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
 
-COSTS_VERSION = 2
 ANSWER_BYTES = 230
 BYTES_PER_PREDICTION = 20
 REQUEST_BYTES = 200
@@ -68,10 +67,9 @@ class Hardware:
 class CostModel(VersionedFile):
     """All costs."""
 
-    file_version = COSTS_VERSION
     file_advice = "fit one: nearsight experiment run twin-validation"
 
-    version: int = COSTS_VERSION
+    version: int = 2
     edge: CacheProfile
     """f(k) and extraction of an edge, and of the cloud at first look."""
     device: DeviceProfile

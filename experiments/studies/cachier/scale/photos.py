@@ -29,8 +29,6 @@ from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photo_book import TypicalTimes, measure_photos, pace_photos
 from nearsight.experiments.twin.photos import PhotoMaker, PhotoSource, SampledPhotos, TwinPhoto
 
-PHOTOS_VERSION = 3
-"""Version 1 had no sample; in version 2, efforts were relative to the polynomials of profiles."""
 _PROFILED_AT = 16
 _SECOND_LOOK = 0.995
 _MUSEUM_BYTES = (27_000.0, 0.4)
@@ -48,10 +46,10 @@ class PhotoKind(VersionedFile):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    file_version = PHOTOS_VERSION
     file_advice = "run an experiment of chapter 6 on the twin, which measures them"
 
-    version: int = PHOTOS_VERSION
+    version: int = 3
+    """Version 1 had no sample; in version 2, efforts were relative to the polynomials of profiles."""
     recall: tuple[tuple[int, float], ...]
     """(features, recall) at the first look, ascending; the last entry is what edges and clouds extract."""
     second_look: float
