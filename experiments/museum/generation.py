@@ -173,21 +173,14 @@ def _claim(folder: Path, settings: MuseumSettings) -> None:
 
 def _require_same(folder: Path, mark: Path, settings: MuseumSettings) -> None:
     advice = "name another folder, or remove this one first"
-    try:
-        found = json.loads(mark.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigurationError(f"{mark} is damaged: {error}", advice=advice) from error
-    wanted = settings.to_json()
-    found = found if isinstance(found, dict) else {}
-    for name in ("version", "seed", "difficulty"):
-        if found.get(name) != wanted[name]:
-            raise ConfigurationError(
-                f"{folder} is a museum with {name} {found.get(name)}, not {wanted[name]}", advice=advice
-            )
+    found = _parsed(mark, advice)
+    for name in ("seed", "difficulty"):
+        here, wanted = getattr(found, name), getattr(settings, name)
+        if here != wanted:
+            raise ConfigurationError(f"{folder} is a museum with {name} {here}, not {wanted}", advice=advice)
     for name in ("objects", "photos_per_object", "unknown_photos"):
-        here = found.get(name)
-        most = getattr(settings, name)
-        if not isinstance(here, int) or here > most:
+        here, most = getattr(found, name), getattr(settings, name)
+        if here > most:
             raise ConfigurationError(
                 f"{folder} is a museum with more {name.replace('_', ' ')}: {here} instead of {most}",
                 advice=f"{advice}; a museum can only grow",
@@ -225,6 +218,10 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
     advice = "generate it with: nearsight museum generate"
     if not path.is_file():
         raise ConfigurationError(f"{folder} is not a complete museum", advice=advice)
+    return _parsed(path, advice)
+
+
+def _parsed(path: Path, advice: str) -> MuseumSettings:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version = values.pop("version")
@@ -233,5 +230,7 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ConfigurationError(f"{path} is damaged: {error}", advice=advice) from error
     if version != VERSION:
-        raise ConfigurationError(f"{folder} is a museum of version {version}, not {VERSION}", advice=advice)
+        raise ConfigurationError(
+            f"{path.parent} is a museum of version {version}, not {VERSION}", advice=advice
+        )
     return settings

@@ -141,9 +141,6 @@ def test_single_photos_can_be_rendered(museum: Path) -> None:
     assert number == 1
     assert jpeg == (museum / "queries" / query_name(1, 1)).read_bytes()
     assert query_name(1, 1) == "0002_02.jpg"
-
-
-def test_unknown_photos_show_exhibits_outside_the_museum(museum: Path) -> None:
     ((_, jpeg),) = render_photos(SMALL.seed, UNKNOWN_FROM, [0], SMALL.difficulty)
     assert jpeg == (museum / "queries" / "unknown_0001.jpg").read_bytes()
 
