@@ -26,7 +26,6 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.image_keys import (
-    PhotoKeys,
     feature_keys,
     layout_keys,
     min_hash,
@@ -58,13 +57,23 @@ T = TypeVar("T")
 Pixels = NDArray[np.uint8]
 
 LAYOUT, COLOUR, FEATURES = "layout", "colour layout", "features"
-_OF_FEATURES = ("min-hash", FEATURES)
-KINDS = ("hash", "one grid", LAYOUT, COLOUR, *_OF_FEATURES)
+_OF_PIXELS = {
+    name: replace(keys, seed=1)
+    for name, keys in {
+        "hash": perceptual_hash(),
+        "one grid": layout_keys(grids=1),
+        LAYOUT: layout_keys(),
+    }.items()
+}
+_OF_FEATURES = {
+    name: replace(keys, seed=1) for name, keys in {"min-hash": min_hash(), FEATURES: feature_keys()}.items()
+}
+"""Functions with a fixed seed, so that the keys in the rows are the same in every process."""
+KINDS = (*_OF_PIXELS, COLOUR, *_OF_FEATURES)
 """Kinds of keys; each is a column of the rows."""
 _DIGITS = 10
 """Number of hexadecimal digits of a key in the rows."""
 _NUMBERS = layout_keys(_STEP_OF_NUMBERS, 1)
-_TIMES = ("decode_ms", "extract_ms", "recognize_ms", "small_ms", "layout_ms", "features_ms", "cache_ms")
 
 
 @cache
@@ -145,62 +154,44 @@ def photo_rows(frames: Iterable[Frame], models: Sequence[ObjectModel]) -> Iterat
     """One row per frame: sent as JPEG, recognised, and looked up in a cache with the default keys."""
     pin_threads()
     recognizer = ObjectRecognizer.build(models, _SETTINGS)
-    edge = _Edge(recognizer)
+    extractor, player = OrbExtractor(_SETTINGS.fast_threshold), Player(AutoRefresh())
     for frame in frames:
-        yield {"at_s": round(frame.at_s, 3), "shown": frame.object_id or "", **edge.photo(frame.image)}
+        row = _photo_row(frame.image, recognizer, extractor, player)
+        yield {"at_s": round(frame.at_s, 3), "shown": frame.object_id or "", **row}
 
 
-class _Edge:
+def _photo_row(image: Pixels, recognizer: ObjectRecognizer, extractor: OrbExtractor, player: Player) -> Row:
     """The steps of an edge for a photo, with and without the cache; CPU time of each is measured."""
+    times: dict[str, float] = {}
 
-    def __init__(self, recognizer: ObjectRecognizer) -> None:
-        self._recognizer = recognizer
-        self._extractor = OrbExtractor(_SETTINGS.fast_threshold)
-        self._player = Player(AutoRefresh())
-        self._times: dict[str, float] = {}
-        self._of_pixels = {
-            "hash": _seeded(perceptual_hash()),
-            "one grid": _seeded(layout_keys(grids=1)),
-            LAYOUT: _seeded(layout_keys()),
-        }
-        self._of_features = {FEATURES: _seeded(feature_keys()), "min-hash": _seeded(min_hash())}
-
-    def photo(self, image: Pixels) -> Row:
-        _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-        jpeg, limits = data.tobytes(), _SETTINGS.limits
-        large = self._timed("decode_ms", lambda: load_image(jpeg, limits))
-        features = self._timed("extract_ms", lambda: self._extractor.extract(large, _SETTINGS.query_features))
-        found = self._timed("recognize_ms", lambda: self._recognizer.recognize(features)).found
-        answered = found.object_id if found is not None else ""
-        small = self._timed("small_ms", lambda: load_image(jpeg, KEY_LIMITS)).pixels
-        colour = np.asarray(cv2.imdecode(data, cv2.IMREAD_REDUCED_COLOR_8), np.uint8)
-        layout = self._of_pixels[LAYOUT]
-        keys = {
-            LAYOUT: self._timed("layout_ms", lambda: layout.within("museum", "1", "visitor")(small)),
-            FEATURES: self._timed("features_ms", lambda: self._of_features[FEATURES](features)),
-        }
-        self._timed("cache_ms", lambda: self._player.lookup(Photo("", answered, keys[LAYOUT])))
-        keys |= {name: kind(small) for name, kind in self._of_pixels.items()}
-        keys |= {name: kind(features) for name, kind in self._of_features.items()}
-        keys[COLOUR] = layout(colour)
-        numbers = _NUMBERS.describe(small)
-        return {
-            "answered": answered,
-            **{name: " ".join(key.hex()[:_DIGITS] for key in keys[name]) for name in KINDS},
-            "numbers": " ".join(map(str, numbers[0])) if numbers is not None else "",
-            **self._times,
-        }
-
-    def _timed(self, name: str, step: Callable[[], T]) -> T:
+    def timed(name: str, step: Callable[[], T]) -> T:
         started = time.thread_time()
         result = step()
-        self._times[name] = round((time.thread_time() - started) * 1e3, 4)
+        times[name] = round((time.thread_time() - started) * 1e3, 4)
         return result
 
-
-def _seeded(keys: PhotoKeys[T]) -> PhotoKeys[T]:
-    """Use a fixed seed, so that the keys in the rows are the same in every process."""
-    return replace(keys, seed=1)
+    _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    jpeg, limits = data.tobytes(), _SETTINGS.limits
+    large = timed("decode_ms", lambda: load_image(jpeg, limits))
+    features = timed("extract_ms", lambda: extractor.extract(large, _SETTINGS.query_features))
+    found = timed("recognize_ms", lambda: recognizer.recognize(features)).found
+    answered = found.object_id if found is not None else ""
+    small = timed("small_ms", lambda: load_image(jpeg, KEY_LIMITS)).pixels
+    colour = np.asarray(cv2.imdecode(data, cv2.IMREAD_REDUCED_COLOR_8), np.uint8)
+    layout = _OF_PIXELS[LAYOUT]
+    looked_up = timed("layout_ms", lambda: layout.within("museum", "1", "visitor")(small))
+    timed("features_ms", lambda: _OF_FEATURES[FEATURES](features))
+    timed("cache_ms", lambda: player.lookup(Photo("", answered, looked_up)))
+    keys = {name: kind(small) for name, kind in _OF_PIXELS.items()}
+    keys |= {name: kind(features) for name, kind in _OF_FEATURES.items()}
+    keys[COLOUR] = layout(colour)
+    numbers = _NUMBERS.describe(small)
+    return {
+        "answered": answered,
+        **{name: " ".join(key.hex()[:_DIGITS] for key in keys[name]) for name in KINDS},
+        "numbers": " ".join(map(str, numbers[0])) if numbers is not None else "",
+        **times,
+    }
 
 
 @dataclass(frozen=True, slots=True)
