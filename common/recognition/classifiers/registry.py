@@ -60,7 +60,11 @@ def build_classifier(
     MissingDependency
         If the backend's library is not installed.
     """
-    chosen = automatic_choice(models) if name == AUTO else name
+    chosen = name
+    if name == AUTO:
+        descriptors = sum(len(view) for model in models for view in model.views)
+        few = descriptors <= EXACT_UP_TO_DESCRIPTORS
+        chosen = ExactClassifier.name if few else MultiHashClassifier.name
     if chosen not in _BY_NAME:
         raise ConfigurationError(
             f"there is no classifier backend {name!r}", advice=f"choose one of {', '.join(backend_names())}"
@@ -71,9 +75,3 @@ def build_classifier(
 def bytes_per_descriptor(name: str) -> int:
     """Memory of an index per descriptor, with many objects [bytes]; calibrated, see decision 050."""
     return TABLE_BYTES + _BY_NAME[MultiHashClassifier.name if name == AUTO else name].search_bytes
-
-
-def automatic_choice(models: Sequence[ObjectModel]) -> str:
-    """Name of the backend that ``auto`` chooses for these models."""
-    descriptors = sum(len(view) for model in models for view in model.views)
-    return ExactClassifier.name if descriptors <= EXACT_UP_TO_DESCRIPTORS else MultiHashClassifier.name

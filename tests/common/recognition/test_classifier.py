@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nearsight.common.recognition.classifiers.classifier import (
     DescriptorTable,
@@ -36,13 +34,6 @@ def vote(distances: list[list[int]], rows: list[list[int]], **settings: Any) -> 
 
 def votes_of(counted: Vote) -> dict[tuple[str, int], int]:
     return {(one.object_id, one.view): one.votes for one in counted.candidates()}
-
-
-def test_rows_map_to_object_view_and_feature() -> None:
-    assert TABLE.object_ids == ("a", "b")
-    assert TABLE.views == ((0, 0), (0, 1), (1, 0))
-    assert TABLE.group_of_row[[A, A2, B]].tolist() == [0, 0, 1]
-    assert TABLE.index_in_view[[A + 3, A2 + 4, B + 5]].tolist() == [3, 4, 5]
 
 
 @pytest.mark.usefixtures("one_vote_suffices")
@@ -117,14 +108,6 @@ def voted(most: int, next_most: int) -> Vote:
 )
 def test_a_lead_of_three_standard_deviations_is_decisive(most: int, next_most: int, decided: bool) -> None:
     assert voted(most, next_most).is_decided() is decided
-
-
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_a_decisive_lead_is_improbable_by_chance(most: int, next_most: int) -> None:
-    if most + next_most and voted(most, next_most).is_decided():
-        leader, other = max(most, next_most), min(most, next_most)
-        assert leader >= 10
-        assert (leader - other) ** 2 >= 9 * (leader + other)
 
 
 def test_one_object_alone_can_lead() -> None:

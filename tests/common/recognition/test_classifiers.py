@@ -12,7 +12,6 @@ from nearsight.common.recognition.classifiers.classifier import MAX_DISTANCE_BIT
 from nearsight.common.recognition.classifiers.faiss_backends import choose_key_bits, key_length, permute_bits
 from nearsight.common.recognition.classifiers.registry import (
     EXACT_UP_TO_DESCRIPTORS,
-    automatic_choice,
     backend_names,
     build_classifier,
 )
@@ -22,7 +21,6 @@ from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.objects import random_features, random_model
 
 OBJECTS = 12
-BACKENDS = [name for name in backend_names() if name != "auto"]
 
 
 @pytest.fixture(
@@ -140,8 +138,8 @@ def test_a_backend_without_its_library_says_how_to_install_it(monkeypatch: pytes
 
 def test_auto_is_exact_search_for_few_descriptors_and_hashing_for_more() -> None:
     few = [random_model("a", count=EXACT_UP_TO_DESCRIPTORS)]
-    assert automatic_choice(few) == build_classifier("auto", few).name == "exact"
-    assert automatic_choice([*few, random_model("b", count=1)]) == "multihash"
+    assert build_classifier("auto", few).name == "exact"
+    assert build_classifier("auto", [*few, random_model("b", count=1)]).name == "multihash"
 
 
 class Counting(Classifier):

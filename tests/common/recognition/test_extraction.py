@@ -85,13 +85,6 @@ def test_a_threshold_that_empties_a_level_is_replaced_by_the_low_one(monkeypatch
     assert extracted(pixels, 500) == found_at_lowest(pixels, 500)
 
 
-@given(st.integers(1, 5000))
-def test_quotas_of_the_levels_add_up(count: int) -> None:
-    quotas = level_quotas(count)
-    assert len(quotas) == LEVELS
-    assert sum(quotas) >= count  # rounding may give the last level none
-
-
 @pytest.mark.parametrize("count", [50, 200, 333, 400, 800, 1000])
 def test_opencv_keeps_at_least_the_quota_of_a_level_that_has_more(count: int) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (480, 640)).astype(np.uint8)

@@ -213,16 +213,8 @@ def test_exif_orientation_is_applied_to_pixels_and_source_size(
     assert np.abs(image.pixels.astype(int) - expected).mean() < 3
 
 
-@pytest.mark.parametrize("size", [(2600, 1300), (2601, 2600), (1300, 2601), (5200, 5200)])
-def test_a_large_upright_photo_keeps_its_true_source_size(size: tuple[int, int]) -> None:
-    data = jpeg(cv2.resize(picture(3), size))
-    assert load_image(data).source_size == size
-    assert load_image(with_orientation(data, 6)).source_size == size[::-1]
-    assert max(load_image(data).size) == 640
-
-
 @pytest.mark.parametrize("name", ["jpeg", "png", "webp"])
-@pytest.mark.parametrize("size", [(1501, 1003), (1003, 1501), (1301, 1300), (6007, 5), (1, 1301)])
+@pytest.mark.parametrize("size", [(2600, 130), (1003, 1501), (1301, 1300), (6007, 5), (1, 1301)])
 def test_a_large_image_of_any_format_and_proportions_keeps_its_source_size(
     name: str, size: tuple[int, int]
 ) -> None:
@@ -231,6 +223,8 @@ def test_a_large_image_of_any_format_and_proportions_keeps_its_source_size(
     image = load_colour(data)
     assert image.source_size == load_image(data).source_size == size
     assert max(image.size) == 640
+    if name == "jpeg":
+        assert load_image(with_orientation(data, 6)).source_size == size[::-1]
     if name == "png":
         assert (image.pixels == load_colour(pixels).pixels).all(), "as free of noise as the array"
 

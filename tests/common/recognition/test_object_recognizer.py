@@ -187,10 +187,17 @@ def test_photos_of_other_objects_are_unknown_at_the_second_look() -> None:
             assert recognize_image(pixels, known, EXTRACTOR).found is None
 
 
-def test_a_photo_that_is_recognised_at_the_first_look_has_no_second_look() -> None:
+@pytest.mark.parametrize(
+    ("seed", "look_again", "objects", "go_on"),
+    [(1, True, FEW, True), (FEW, False, FEW, True), (1, True, 0, True), (FEW, True, FEW, False)],
+    ids=["recognised", "turned off", "empty catalogue", "cancelled"],
+)
+def test_there_is_no_second_look_if_it_is_useless_or_unwanted(
+    seed: int, look_again: bool, objects: int, go_on: bool
+) -> None:
     extractor = CountingExtractor()
-    result = recognize_image(photo_jpeg(1, side=SIDE), looking(True), extractor)
-    assert result.found is not None
+    result = recognize_image(photo(seed), looking(look_again, objects), extractor, go_on=lambda: go_on)
+    assert (result.found is not None) == (seed < objects)
     assert result.extract_ms > 0
     assert len(extractor.calls) == 1
 
@@ -200,24 +207,6 @@ def test_the_second_look_uses_a_larger_image_and_more_features() -> None:
     wall = hard_photos(FEW)[1]
     assert recognize_image(wall, looking(True), extractor).found is None
     assert extractor.calls == [((640, 480), 500), ((960, 720), 2000)]
-
-
-def test_the_second_look_can_be_turned_off() -> None:
-    extractor = CountingExtractor()
-    recognize_image(photo(FEW), looking(False), extractor)
-    assert len(extractor.calls) == 1
-
-
-def test_with_an_empty_catalogue_there_is_no_second_look() -> None:
-    extractor = CountingExtractor()
-    recognize_image(photo(1), looking(True, objects=0), extractor)
-    assert len(extractor.calls) == 1
-
-
-def test_there_is_no_second_look_after_a_cancellation() -> None:
-    extractor = CountingExtractor()
-    recognize_image(photo(FEW), looking(True), extractor, go_on=lambda: False)
-    assert len(extractor.calls) == 1
 
 
 def test_the_corners_of_the_second_look_are_in_coordinates_of_the_photo() -> None:

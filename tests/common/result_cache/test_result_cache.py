@@ -1,7 +1,5 @@
 """Replacement, verification, time to live, corrections, and the estimate of wrong hits."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -188,15 +186,3 @@ def test_an_inference_without_a_lookup_represents_no_lookups() -> None:
     entry = cache.find("a", 0.0)
     assert entry is not None
     assert entry.value == 2
-
-
-def test_counts_add_up() -> None:
-    cache: ResultCache[str, int] = ResultCache(AutoRefresh(1.5), 3)
-    rng = np.random.default_rng(1)
-    asked: Counter[str] = Counter()
-    for key in rng.choice([*"abcdef"], 500).tolist():
-        asked[key] += 1
-        ask(cache, key, 1)
-    counts = cache.counts
-    assert counts.lookups == sum(asked.values()) == counts.served + counts.missed + counts.verifying
-    assert len(cache) == 3

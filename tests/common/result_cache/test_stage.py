@@ -219,11 +219,8 @@ def test_answers_of_later_stages_are_learnt_like_those_of_a_tier() -> None:
 def test_the_second_trip_of_a_photo_is_not_looked_up() -> None:
     tier = Tier()
     assert tier.serves(scene(0), "mona")
+    assert tier.stage.features_wanted(KeyedPhoto(scene(0))) == 0
     assert tier.stage.features_wanted(KeyedPhoto(scene(0), asked_again=True)) is None
-
-
-def test_the_stage_needs_no_features() -> None:
-    assert Tier().stage.features_wanted(KeyedPhoto(scene(0))) == 0
 
 
 # Changes of the catalogue

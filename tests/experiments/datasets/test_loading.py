@@ -56,17 +56,6 @@ def test_a_labelled_folder_gives_references_with_their_views_and_labelled_querie
     assert by_name(dataset) == {"queries/1.JPG": "b", "queries/2.jpg": None}
 
 
-def test_objects_csv_has_labels_and_metadata_and_the_id_replaces_a_missing_label(
-    labelled: Path,
-) -> None:
-    (labelled / "objects.csv").write_text(
-        "\ufeffobject_id,label,artist\nb,The bridge,Vera\n", encoding="utf-8"
-    )
-    first, second = load_dataset(labelled).references
-    assert (first.label, dict(first.metadata)) == ("a", {})
-    assert (second.label, dict(second.metadata)) == ("The bridge", {"artist": "Vera"})
-
-
 def test_labels_may_contain_paths_from_the_folder_of_the_data_set(labelled: Path) -> None:
     (labelled / "labels.csv").write_text("query,object_id\nqueries/1.JPG,b\nqueries/2.jpg,a\n")
     assert by_name(load_dataset(labelled)) == {"queries/1.JPG": "b", "queries/2.jpg": "a"}
@@ -139,12 +128,6 @@ def test_without_photos_the_references_are_queries_and_the_remark_explains_label
     assert by_name(dataset) == {"references/a.jpg": "a", "references/b.PNG": "b", "references/b__2.jpeg": "b"}
     assert "the references are used as queries" in dataset.remark
     assert "labels.csv" in dataset.remark
-
-
-def test_two_files_of_one_view_are_refused(labelled: Path) -> None:
-    touch(labelled, "references/a.png")
-    with pytest.raises(InvalidArgument, match="same view of 'a'"):
-        load_dataset(labelled)
 
 
 def test_a_stanford_category_pairs_photos_of_all_cameras_by_number(stanford: Path) -> None:

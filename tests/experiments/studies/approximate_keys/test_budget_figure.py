@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.numbers import zipf
 from nearsight.experiments.studies.approximate_keys.budget_figure import Figure
-from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, PACKETS, flows
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows
 
 
 def test_phases_change_popularity() -> None:
@@ -16,14 +15,6 @@ def test_phases_change_popularity() -> None:
     assert traffic.packets.shape == (20_000, 10)
     assert np.bincount(first).argmax() == 0
     assert np.bincount(second).argmax() == APPLICATIONS - 1
-
-
-def test_one_phase_with_the_default_popularity_is_the_default_traffic() -> None:
-    rngs = [np.random.default_rng(1) for _ in range(2)]
-    plain = flows(2_000, rngs[0])
-    phased = flows(2_000, rngs[1], phases=(zipf(APPLICATIONS, 1.45),), packets_kept=PACKETS)
-    assert np.array_equal(plain.packets, phased.packets)
-    assert np.array_equal(plain.applications, phased.applications)
 
 
 def row(**columns: object) -> dict[str, str]:
@@ -54,12 +45,3 @@ def test_errors_are_compared_at_equal_inferences_and_refined_keys_with_the_best_
     assert found["prefix(5)"] == pytest.approx(10 / 20)
     assert found["prefix(10)"] == pytest.approx(10 / 8)
     assert found["prefix(5, 10, 20)"] == pytest.approx(1 / 7, abs=1e-3)
-
-
-def test_a_smoke_run_has_all_parts() -> None:
-    figure, options = Figure(), RunOptions(smoke=True)
-    cells = figure.cells(options)
-    assert {cell.parameters["part"] for cell in cells} == {"shift", "trade"}
-    rows = figure.run(cells[-1], options)
-    assert {one["keys"] for one in rows} == {"prefix(5, 10, 20)"}
-    assert all(0 <= one["wrong"] <= one["served"] <= one["lookups"] for one in rows)
