@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +38,11 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None) -> Non
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, mode) as aside:
         aside.write_bytes(content)
+
+
+def write_json(path: Path, value: object, mode: int | None = None) -> None:
+    """Write a value as indented JSON; parameters and errors as for `write_atomically`."""
+    write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(), mode)
 
 
 def check_writable(path: Path) -> None:

@@ -23,7 +23,7 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.files import replacing
 from nearsight.common.logging import configure_logging, get_logger
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.common.rpc.names import same_address
+from nearsight.common.rpc.endpoints import same_address
 
 STOP_MARGIN_S = 2.0
 """Time beyond the grace period after which a stop that hangs is aborted [s]."""
@@ -117,18 +117,20 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> None:
-    """Write the addresses of a daemon, atomically, for the process that started it.
+def write_announcement(
+    path: Path, daemon: str, endpoint: str = "", metrics: str = "", **more: object
+) -> None:
+    """Write the addresses of a daemon, and further facts, for the process that started it.
 
     Raises
     ------
     ConfigurationError
         If the file cannot be written.
     """
-    text = json.dumps({"daemon": daemon, "endpoint": endpoint, "metrics": metrics, "pid": os.getpid()}) + "\n"
+    facts = {"daemon": daemon, "endpoint": endpoint, "metrics": metrics, "pid": os.getpid()}
     try:
         with replacing(path, 0o600) as aside:
-            aside.write_text(text)
+            aside.write_text(json.dumps(facts | more) + "\n")
     except OSError as error:
         raise ConfigurationError(
             f"cannot announce in {path}: {error.strerror}",

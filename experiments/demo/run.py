@@ -5,7 +5,6 @@ The link to the cloud is the same in every configuration; the configurations dif
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -19,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from nearsight.common.command_line.options import flag_overrides
 from nearsight.common.config.base import load_settings
 from nearsight.common.errors import NearsightError, NotFound
-from nearsight.common.files import write_atomically
+from nearsight.common.files import write_json
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY, plot
@@ -105,7 +104,7 @@ def write_results(
     """Write the result files of a demo; returns the figure's path."""
     write_rows(folder / ROWS, (row for result in results for row in result.rows))
     content = summary(scenario, results, describe_environment(), timings_s)
-    write_atomically(folder / SUMMARY, f"{json.dumps(content, indent=2)}\n".encode())
+    write_json(folder / SUMMARY, content)
     return plot(folder)
 
 

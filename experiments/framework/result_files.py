@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
-from nearsight.common.files import write_atomically
+from nearsight.common.files import write_atomically, write_json
 from nearsight.experiments.framework.experiment import Row, StoredRow
 
 PROVENANCE = ("seed", "configuration", "commit", "machine", "python", "versions")
@@ -64,7 +64,7 @@ class ResultFolder:
             return
         run = {"experiment": name, "configuration": configuration, "environment": environment}
         try:
-            _write_json(run_path, run)
+            write_json(run_path, run)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot write to {self.path}: {error.strerror}", advice="choose another folder with --out"
@@ -108,7 +108,7 @@ class ResultFolder:
         """Copy the rows and the environment of a finished run that measured the same."""
         environment = other.run_information()["environment"]
         run = {**self.run_information(), "rows_of": str(other.path), "environment": environment}
-        _write_json(self.path / "run.json", run)
+        write_json(self.path / "run.json", run)
         write_atomically(self.rows_path, other.rows_path.read_bytes())
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
@@ -143,11 +143,7 @@ class ResultFolder:
 
     def keep_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``."""
-        _write_json(self.summary_path, summary)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+        write_json(self.summary_path, summary)
 
 
 def _read_json(path: Path) -> Any:

@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from nearsight.common.files import write_atomically
+from nearsight.common.files import write_json
 
 _ECHO, _SINK, _SOURCE = b"E", b"S", b"G"
 _HOST = "127.0.0.1"
@@ -104,7 +104,7 @@ def main() -> None:
         listener = socket.create_server((arguments.listen, 0))
         if arguments.announce:
             endpoint = f"tcp://{arguments.listen}:{listener.getsockname()[1]}"
-            write_atomically(arguments.announce, json.dumps({"endpoint": endpoint}).encode())
+            write_json(arguments.announce, {"endpoint": endpoint})
         serve(listener)
     execute_commands()
 

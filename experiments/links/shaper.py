@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import socket
 import sys
@@ -23,7 +22,9 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from nearsight.common.errors import ConfigurationError, InternalError, NearsightError
-from nearsight.common.operation.daemon import raise_descriptor_limit
+from nearsight.common.files import write_json
+from nearsight.common.operation.daemon import raise_descriptor_limit, write_announcement
+from nearsight.common.rpc.endpoints import split_tcp
 from nearsight.experiments.links.calibration import calibrate
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
@@ -69,9 +70,8 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
     ConfigurationError
         If it has another form, or the host has no IPv4 address.
     """
-    scheme, _, address = endpoint.partition("://")
-    host, _, port = address.rpartition(":")
-    if scheme != "tcp" or not host or not port.isdigit() or int(port) > 65535:
+    host, port = split_tcp(endpoint)
+    if not port.isdecimal() or int(port) > 65535:
         raise ConfigurationError(f"not an endpoint: {endpoint!r}", advice="write it as tcp://127.0.0.1:5555")
     try:
         socket.getaddrinfo(host, port, socket.AF_INET)
@@ -80,13 +80,6 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
             f"{endpoint}: no IPv4 address of {host!r} is known", advice="check the name; links use IPv4"
         ) from error
     return host, int(port)
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write a JSON file atomically: a reader sees either the old or the new content."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(value, indent=1))
-    partial.replace(path)
 
 
 def read_shape(path: Path) -> LinkShape:
@@ -159,9 +152,8 @@ def run_shaper(
         host, port = proxy.address
         endpoint = f"tcp://{host}:{port}"
         if announce:
-            measured = {"calibration": calibration.as_dict()} if calibration else {}
-            found = {"daemon": "shaper", "endpoint": endpoint, "metrics": "", "pid": os.getpid()}
-            write_json(announce, {**found, **measured})
+            measured = calibration.as_dict() if calibration else None
+            write_announcement(announce, "shaper", endpoint, calibration=measured)
         ready(endpoint)
         received = 0
         while received not in _STOPPING:

@@ -322,7 +322,7 @@ def main() -> None:
 
     process = PeerProcess(node, kademlia, send)
     if arguments.announce is not None:
-        write_announcement(arguments.announce, "peer", "", "")
+        write_announcement(arguments.announce, "peer")
     for line in sys.stdin:
         process.execute(json.loads(line))
     process.stop(_EXIT_GRACE_S)

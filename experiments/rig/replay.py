@@ -260,7 +260,7 @@ def run_device(
     photos = load_photos(plan)
     with settings.new_recognizer(device_id=options.visitor) as recognizer:
         if options.announce is not None:
-            write_announcement(options.announce, "replay", "", "")
+            write_announcement(options.announce, "replay")
         if options.wait_for_input and not sys.stdin.readline():
             raise SystemExit(1)  # the parent process has ended
         begun_s = time.process_time()

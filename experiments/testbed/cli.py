@@ -190,7 +190,7 @@ def run(
 def _show_results(cells: Sequence[Cell], folder: Path, inventory: Inventory, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from nearsight.experiments.links.shaper import write_json
+    from nearsight.common.files import write_json
     from nearsight.experiments.testbed.campaign import baseline_of, replay_of
     from nearsight.experiments.testbed.summary import notes, summarise_sweep, tables
 

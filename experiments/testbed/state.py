@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from nearsight.common.errors import CorruptStore, SetupError
-from nearsight.experiments.links.shaper import write_json
+from nearsight.common.files import write_json
 from nearsight.experiments.testbed.inventory import DaemonName, Inventory
 
 STATE_FILE = "testbed.json"
