@@ -1,12 +1,16 @@
-"""Default endpoints of the daemons on this machine.
+"""Addresses of servers, and the default ones of the daemons on this machine.
 
-Daemons listen there by default, and the commands and the SDK call them there by default.
+Daemons listen at the default addresses, and the commands and the SDK call them there by default.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 from types import MappingProxyType
+
+from nearsight.common.errors import ConfigurationError
 
 DEFAULT_ENDPOINTS = MappingProxyType(
     {
@@ -17,7 +21,51 @@ DEFAULT_ENDPOINTS = MappingProxyType(
 )
 """Daemon → its endpoint."""
 
-_EVERYWHERE = re.compile(r"tcp://(?P<host>\*|0\.0\.0\.0|\[::\]):(?P<port>\d+)")
+_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>[0-9]{1,5}|\*)")
+_EVERYWHERE = MappingProxyType({"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"})
+"""Host that stands for all addresses of a machine → host for its own clients."""
+
+
+def split_tcp(endpoint: str) -> tuple[str, str]:
+    """Host and port of a TCP address, IPv6 in brackets; two empty strings for any other text."""
+    match = _TCP.fullmatch(endpoint)
+    return (match["host"], match["port"]) if match else ("", "")
+
+
+def split_name(endpoint: str) -> tuple[str, str]:
+    """Host and port of an endpoint whose host is a name; two empty strings for any other endpoint."""
+    host, port = split_tcp(endpoint)
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return ("", "") if host.startswith("[") else (host, port)
+    return "", ""
+
+
+def check_endpoint(endpoint: str) -> str:
+    """Return the endpoint if its form is valid.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not.
+    """
+    _, port = split_tcp(endpoint)
+    scheme, _, path = endpoint.partition("://")
+    if port == "*" or (port and int(port) <= 65535) or (scheme in {"ipc", "inproc"} and path):
+        return endpoint
+    raise ConfigurationError(f"{endpoint!r} is not an address", advice="write tcp://HOST:PORT or ipc://PATH")
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether only processes of this machine can reach the address."""
+    host, _ = split_tcp(endpoint)
+    if host in {"", "localhost"}:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def endpoint_here(listen: str) -> str:
@@ -26,10 +74,26 @@ def endpoint_here(listen: str) -> str:
     A daemon may listen at all addresses of its machine. At port 0 the system chooses the port, which is
     unknown here.
     """
-    if listen.endswith((":0", ":*")):
+    host, port = split_tcp(listen)
+    if port in {"0", "*"}:
         return ""
-    match = _EVERYWHERE.fullmatch(listen)
-    if match is None:
-        return listen
-    host = "[::1]" if match["host"] == "[::]" else "127.0.0.1"
-    return f"tcp://{host}:{match['port']}"
+    return f"tcp://{_EVERYWHERE[host]}:{port}" if host in _EVERYWHERE else listen
+
+
+def same_address(one: str, other: str) -> bool:
+    """Whether two endpoints are equal, or have one TCP port, and hosts that share an IP address.
+
+    Names are resolved only if the ports are equal, as this may take many seconds. A name that does not
+    resolve has no address.
+    """
+    (host, port), (other_host, other_port) = split_tcp(one), split_tcp(other)
+    if one == other or not port or port != other_port:
+        return one == other
+    try:
+        found, others = (
+            {where[0] for *_, where in socket.getaddrinfo(each.strip("[]"), None)}
+            for each in (host, other_host)
+        )
+    except (OSError, UnicodeError):
+        return False
+    return not found.isdisjoint(others)

@@ -7,14 +7,14 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from urllib.parse import urlsplit
 
 import zmq
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
+from nearsight.common.rpc.endpoints import check_endpoint, split_tcp
 from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.sockets import check_endpoint, out_of_descriptors
+from nearsight.common.rpc.sockets import out_of_descriptors
 from nearsight.common.rpc.zmtp import MECHANISM, SIGNATURE, Crowded, NoRoom
 
 _GREETING_TIMEOUT_S = 0.3
@@ -96,11 +96,11 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
     str or None
         "CURVE", "NULL" or "PLAIN"; None if no greeting arrives in time.
     """
-    address = urlsplit(endpoint)
-    if address.scheme != "tcp" or address.hostname is None or address.port is None:
+    host, port = split_tcp(endpoint)
+    if not port.isdecimal():
         return None
     greeting = b""
-    with suppress(OSError), socket.create_connection((address.hostname, address.port), timeout_s) as link:
+    with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout_s) as link:
         # This is enough for the server to send its mechanism; ours is not sent.
         link.sendall(SIGNATURE + _MAJOR_VERSION)
         with link.makefile("rb") as stream:

@@ -5,7 +5,6 @@ ZeroMQ would resolve them on the thread that serves all its sockets, and would n
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Callable
@@ -17,35 +16,6 @@ from nearsight.common.errors import Unavailable
 
 LONGEST_S = 2.0
 """A name whose lookup takes longer counts as unknown; the next attempt waits for the same lookup."""
-
-
-def split_name(endpoint: str) -> tuple[str, str]:
-    """Host and port of an endpoint whose host is a name; two empty strings for any other endpoint."""
-    scheme, _, rest = endpoint.partition("://")
-    host, _, port = rest.rpartition(":")
-    if scheme != "tcp" or host.startswith("["):
-        return "", ""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host, port
-    return "", ""
-
-
-def same_address(one: str, other: str) -> bool:
-    """Whether two endpoints are equal, or have one TCP port, and hosts that share an IP address.
-
-    Names are resolved only if the ports are equal, as this may take many seconds. A name that does not
-    resolve has no address.
-    """
-    if one == other or not one.startswith("tcp://") or one.rpartition(":")[2] != other.rpartition(":")[2]:
-        return one == other
-    hosts = (end.removeprefix("tcp://").rpartition(":")[0].strip("[]") for end in (one, other))
-    try:
-        found, others = ({where[0] for *_, where in socket.getaddrinfo(host, None)} for host in hosts)
-    except (OSError, UnicodeError):
-        return False
-    return not found.isdisjoint(others)
 
 
 class NameResolver:

@@ -21,7 +21,7 @@ from zmq.utils import z85
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.common.files import write_atomically
-from nearsight.common.rpc.sockets import is_local
+from nearsight.common.rpc.endpoints import is_local
 
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

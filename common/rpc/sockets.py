@@ -1,13 +1,10 @@
-"""Socket utilities: checking addresses, listening, and waking a thread that polls."""
+"""Socket utilities: listening, and waking a thread that polls."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import ipaddress
 import os
-import re
 import resource
 import socket as sockets
 import threading
@@ -18,6 +15,7 @@ import zmq
 
 from nearsight.common.errors import AddressInUse, ConfigurationError, SetupError, Unavailable
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.endpoints import split_tcp
 
 _DESCRIPTORS_OF_A_SOCKET = 16
 """Descriptors of a socket with its monitor and, the first time, of the context and its threads."""
@@ -26,43 +24,6 @@ BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
 DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
-
-_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>[0-9]{1,5}|\*)")
-
-
-def check_endpoint(endpoint: str) -> str:
-    """Return the endpoint if its form is valid.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not.
-    """
-    if match := _TCP.fullmatch(endpoint):
-        if match["port"] == "*" or int(match["port"]) <= 65535:
-            return endpoint
-    elif endpoint.startswith(("ipc://", "inproc://")) and len(endpoint.partition("://")[2]) > 0:
-        return endpoint
-    raise ConfigurationError(
-        f"{endpoint!r} is not an address",
-        advice="write tcp://HOST:PORT or ipc://PATH",
-    )
-
-
-def is_tcp_v6(endpoint: str) -> bool:
-    """Whether the address is an IPv6 address; ZeroMQ needs an option for these."""
-    return endpoint.startswith("tcp://[")
-
-
-def is_local(endpoint: str) -> bool:
-    """Whether only processes of this machine can reach the address."""
-    match = _TCP.fullmatch(endpoint)
-    if match is None or match["host"] in {"localhost", "lo"}:
-        return True
-    try:
-        return ipaddress.ip_address(match["host"].strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def out_of_descriptors() -> Unavailable:
@@ -186,14 +147,12 @@ def cannot_listen(address: str, error: OSError, example: str) -> SetupError:
 
 
 def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    host, port = split_tcp(endpoint)
     host = host.strip("[]")
-    number = 0 if port == "*" else int(port)
     if host == "*":
         host = "0.0.0.0"  # only with keys, see `require_security`
-    elif host in {name for _, name in sockets.if_nameindex()}:
-        host = _address_of(host)
-    family = sockets.AF_INET6 if is_tcp_v6(endpoint) else sockets.AF_INET
+    number = 0 if port == "*" else int(port)
+    family = sockets.AF_INET6 if endpoint.startswith("tcp://[") else sockets.AF_INET
     listening = sockets.create_server(
         (host, number),
         family=family,
@@ -203,13 +162,6 @@ def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
     listening.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)  # accepted connections inherit it
     bound, port = listening.getsockname()[:2]
     return listening, f"tcp://[{bound}]:{port}" if family == sockets.AF_INET6 else f"tcp://{bound}:{port}"
-
-
-def _address_of(interface: str) -> str:
-    """The IPv4 address of a network interface."""
-    get_address, name = 0x8915, interface.encode()[:15]  # SIOCGIFADDR of Linux
-    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as asking:
-        return sockets.inet_ntoa(fcntl.ioctl(asking, get_address, name.ljust(256, b"\0"))[20:24])
 
 
 def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:

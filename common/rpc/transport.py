@@ -16,11 +16,12 @@ from zmq import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import Unavailable
+from nearsight.common.rpc.endpoints import split_name, split_tcp
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.links import Change, ConnectionEvent, Link, refusal
-from nearsight.common.rpc.names import NameResolver, split_name
+from nearsight.common.rpc.names import NameResolver
 from nearsight.common.rpc.settings import PENDING_LIMIT_MAX
-from nearsight.common.rpc.sockets import Waker, is_tcp_v6, out_of_descriptors, process_context
+from nearsight.common.rpc.sockets import Waker, out_of_descriptors, process_context
 
 _EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -255,7 +256,7 @@ class Transport:
 def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
     """Set the options of connections that begin from now on."""
     settings = link.settings
-    router.ipv6 = is_tcp_v6(endpoint)
+    router.ipv6 = endpoint.startswith("tcp://[")
     # Limit of one frame, with the overhead of encryption.
     router.maxmsgsize = settings.max_message_bytes + LARGEST_HEADER
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
@@ -271,10 +272,10 @@ def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
 
 def _spelled(endpoint: str, attempt: int) -> str:
     """An equivalent spelling of the address, by which ZeroMQ's events identify the attempt to connect."""
-    scheme, _, rest = endpoint.partition("://")
-    if scheme == "tcp":
-        host, _, port = rest.rpartition(":")
+    host, port = split_tcp(endpoint)
+    if host:
         return f"tcp://{host}:{'0' * (attempt % _SPELLINGS)}{port}"
+    scheme, _, rest = endpoint.partition("://")
     extra = ("/" if rest.startswith("/") else "./") * (attempt % _PATH_SPELLINGS)
     return f"{scheme}://{extra}{rest}"
 

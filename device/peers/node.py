@@ -13,7 +13,7 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.call import Reply, message_of
-from nearsight.common.rpc.names import split_name
+from nearsight.common.rpc.endpoints import split_name
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import Deadline, Service

@@ -11,7 +11,7 @@ from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics, parse_listen
 from nearsight.common.rpc.client import Channel
-from nearsight.common.rpc.sockets import is_local
+from nearsight.common.rpc.endpoints import is_local
 from nearsight.edge.gateway.access import Access
 from nearsight.edge.gateway.api import build_app
 from nearsight.edge.gateway.certificates import address_here, self_signed, warn_if_not_valid

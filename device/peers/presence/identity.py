@@ -15,9 +15,9 @@ from typing import NewType
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated
 from nearsight.common.rpc.allow_list import AllowList
+from nearsight.common.rpc.endpoints import is_local
 from nearsight.common.rpc.security import read_secret_key
 from nearsight.common.rpc.service import CallContext
-from nearsight.common.rpc.sockets import is_local
 from nearsight.device.peers.settings import PeerSettings
 
 NodeId = NewType("NodeId", int)

@@ -10,7 +10,7 @@ from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.common.operation.addresses import Address, addresses
 from nearsight.common.operation.cli import show_answers
 from nearsight.common.operation.status import DaemonStatus
-from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS, endpoint_here
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.security import ClientSecurity, generate_keys
 from nearsight.device.peers.report import OFF, DevicePeers
 
@@ -78,21 +78,6 @@ def test_keys_that_fit_no_endpoint_are_refused(
     with pytest.raises((ConfigurationError, InvalidArgument), match=says) as refused:
         asked("", *endpoints, **arguments)
     assert refused.value.advice
-
-
-@pytest.mark.parametrize(
-    ("listen", "endpoint"),
-    [
-        ("tcp://0.0.0.0:7000", "tcp://127.0.0.1:7000"),
-        ("tcp://*:7000", "tcp://127.0.0.1:7000"),
-        ("tcp://[::]:7000", "tcp://[::1]:7000"),
-        ("tcp://10.0.0.5:7000", "tcp://10.0.0.5:7000"),
-        ("ipc:///run/edge", "ipc:///run/edge"),
-        ("tcp://127.0.0.1:0", ""),
-    ],
-)
-def test_a_daemon_that_listens_everywhere_is_asked_on_loopback(listen: str, endpoint: str) -> None:
-    assert endpoint_here(listen) == endpoint
 
 
 @pytest.mark.parametrize(

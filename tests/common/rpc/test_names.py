@@ -8,7 +8,7 @@ import pytest
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc import names
-from nearsight.common.rpc.names import NameResolver, same_address, split_name
+from nearsight.common.rpc.names import NameResolver
 from support.waiting import wait_until
 
 
@@ -29,47 +29,6 @@ def results(resolver: NameResolver, count: int) -> dict[int, str | Unavailable]:
 
     wait_until(complete, what="results")
     return found
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "host", "port"),
-    [
-        ("tcp://edge.museum:7100", "edge.museum", "7100"),
-        ("tcp://localhost:7100", "localhost", "7100"),
-        ("tcp://127.0.0.1:7100", "", ""),
-        ("tcp://[::1]:7100", "", ""),
-        ("ipc:///tmp/edge", "", ""),
-        ("inproc://edge", "", ""),
-    ],
-)
-def test_only_names_are_looked_up(endpoint: str, host: str, port: str) -> None:
-    assert split_name(endpoint) == (host, port)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("tcp://lab:1", "tcp://10.0.0.1:1", True),
-        ("tcp://lab:1", "tcp://[fe80::1]:1", True),
-        ("tcp://lab:1", "tcp://10.0.0.2:1", False),
-        ("tcp://lab:1", "tcp://lab:2", False),
-        ("tcp://unknown:1", "tcp://unknown:1", True),
-        ("tcp://unknown:1", "tcp://lab:1", False),
-        ("ipc:///lab", "ipc:///lab", True),
-        ("ipc:///lab:1", "tcp://lab:1", False),
-        ("tcp://lab:1", "", False),
-    ],
-)
-def test_endpoints_are_the_same_if_port_and_an_address_are(
-    monkeypatch: pytest.MonkeyPatch, one: str, other: str, same: bool
-) -> None:
-    def look_up(host: str) -> list[tuple[object, ...]]:
-        if host == "unknown":
-            raise socket.gaierror(socket.EAI_NONAME, "unknown")
-        return [entry(0, address) for address in ({"10.0.0.1", "fe80::1"} if host == "lab" else {host})]
-
-    resolving(monkeypatch, look_up)
-    assert same_address(one, other) is same
 
 
 def test_ipv4_addresses_are_preferred_to_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
