@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from nearsight import __version__
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
 from nearsight.cloud.network_intake import NetworkIntake
@@ -134,13 +133,13 @@ class CloudDaemon:
                         training=trainer.fingerprint,
                         max_response_bytes=settings.server.max_message_bytes // 2,
                     ),
-                    HealthService("cloud", __version__, self.ready, self.details),
+                    HealthService("cloud", self.ready, self.details),
                 ],
                 tier="cloud",
                 settings=settings.server,
                 security=settings.security.for_server(),
                 clock=SYSTEM_CLOCK,
-                observer=self._metrics,
+                metrics=self._metrics,
             )
             self._server.start()
             self._networks.start()

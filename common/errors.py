@@ -35,6 +35,7 @@ from __future__ import annotations
 import errno
 import os
 from enum import IntEnum
+from functools import partial
 from types import MappingProxyType
 
 
@@ -76,11 +77,7 @@ class NearsightError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are pickled with their positional arguments only; ``advice`` is a keyword.
-        return (_rebuild, (type(self), self.message, self.advice))
-
-
-def _rebuild(cls: type[NearsightError], message: str, advice: str) -> NearsightError:
-    return cls(message, advice=advice)
+        return (partial(type(self), advice=self.advice), (self.message,))
 
 
 class CallerError(NearsightError):

@@ -38,7 +38,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class DaemonMetrics:
-    """Metrics of one daemon; an observer of its `RpcServer`.
+    """Metrics of one daemon, also of its `RpcServer`.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class DaemonMetrics:
         received_bytes: int,
         sent_bytes: int,
     ) -> None:
-        """Count one answered call (see ``ServerObserver``)."""
+        """Count one answered call; service and method are empty if it was rejected before the queue."""
         series = self._series.get((service, method, code))
         if series is None:  # looked up once: finding the labels costs more than counting
             by_method = (self._queue, self._compute, self._received, self._sent)
@@ -112,12 +112,12 @@ class DaemonMetrics:
         sent.inc(sent_bytes)
 
     def on_connections(self, count: int, held_bytes: int) -> None:
-        """Set the number of clients and the memory that they occupy (see ``ConnectionObserver``)."""
+        """Set the number of clients and the memory that they occupy."""
         self._connections.set(count)
         self._held.set(held_bytes)
 
     def on_dropped(self, reason: str) -> None:
-        """Count a connection that this side closed (see ``ConnectionObserver``)."""
+        """Count a connection that this side closed."""
         self._dropped.labels(reason).inc()
 
     def on_thread_crash(self) -> None:
@@ -156,7 +156,6 @@ class DaemonMetrics:
                 f"metrics address {listen} {reason}",
                 advice="set metrics_listen to a free port, or leave it empty to disable metrics",
             ) from error
-        self._http.start()
         bound = self._http.server_port
         return f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
 
@@ -184,8 +183,6 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
         self._open: dict[int, socket.socket] = {}
         self._lock = Lock()
         self._accepting = Thread(target=self.serve_forever, name="metrics", daemon=True)
-
-    def start(self) -> None:
         self._accepting.start()
 
     def stop(self) -> None:

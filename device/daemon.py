@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 
-from nearsight import __version__
 from nearsight.common.errors import NotFound
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
@@ -54,14 +53,14 @@ class DeviceDaemon:
         self._server = RpcServer(
             [
                 DeviceRecognitionService(self._recognizer),
-                HealthService("device", __version__, self.ready, self.details),
+                HealthService("device", self.ready, self.details),
                 ExplanationService(self._explanations),
                 *self._peer_reports(),
             ],
             tier="device",
             settings=settings.server,
             security=settings.security.for_server(),
-            observer=metrics,
+            metrics=metrics,
         )
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
-from nearsight import __version__
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import ConfigurationError
@@ -122,13 +121,13 @@ class EdgeDaemon:
                 EdgeNetworkIntakeService(),
                 PredictionService(self.caches, self._load),
                 ExplanationService(self.explanations, self._explained_networks),
-                HealthService("edge", __version__, self.ready, self.details),
+                HealthService("edge", self.ready, self.details),
             ],
             tier="edge",
             settings=settings.server,
             security=settings.security.for_server(),
             clock=clock,
-            observer=metrics,
+            metrics=metrics,
             arrived=self._load.arrived,
         )
 

@@ -34,9 +34,6 @@ from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.settings import SettingsGroup, first_error
 
-SECTIONS = ("cloud", "edge", "device", "gateway")
-"""The daemons, each with its table in ``nearsight.toml``."""
-
 DEFAULT_ORIGIN = "default"
 FLAG_ORIGIN = "command line"
 
@@ -237,7 +234,7 @@ def _group_defaults(
 def _from_file(section: str, config: Path | None, keys: Collection[str]) -> Iterator[tuple[str, Setting]]:
     path = find_config(config, Path(typer.get_app_dir("nearsight")))
     if path is not None:
-        file = read_config(path, SECTIONS)
+        file = read_config(path)
         for key, value in flatten(keys, file.tables.get(section, {})):
             yield key, Setting(value, file.origin(f"{section}.{key}"))
 

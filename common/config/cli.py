@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,19 +11,10 @@ import typer
 
 from nearsight.common.command_line.options import ConfigOption, JsonOption, SetOption, flag_overrides
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
-from nearsight.common.config.file import FILE_NAME
+from nearsight.common.config.file import FILE_NAME, Section
 from nearsight.common.errors import ConfigurationError
 
 app = typer.Typer(no_args_is_help=True, help="Show the settings in force, or write a settings file.")
-
-
-class Section(StrEnum):
-    """The daemons that have settings."""
-
-    CLOUD = "cloud"
-    EDGE = "edge"
-    DEVICE = "device"
-    GATEWAY = "gateway"
 
 
 @app.command("show")
@@ -43,7 +33,7 @@ def show_config(
     from nearsight.common.config.report import settings_in_force
 
     targets = ctx.obj.settings_classes
-    classes = import_settings_classes({section.value: targets[section.value]} if section else targets)
+    classes = import_settings_classes({section: targets[section]} if section else targets)
     if assignments and section is None:
         raise ConfigurationError("--set needs the name of a daemon", advice="for example `config show edge`")
     overrides = flag_overrides(assignments)

@@ -7,11 +7,16 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from nearsight.common.config.schema import nearest
 from nearsight.common.errors import ConfigurationError
 
 FILE_NAME = "nearsight.toml"
+
+Section = Literal["cloud", "edge", "device", "gateway"]
+SECTIONS: tuple[str, ...] = get_args(Section)
+"""The daemons, each with its table in the file."""
 
 _TABLE = re.compile(r"^\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
@@ -55,13 +60,13 @@ def find_config(config: Path | None, config_dir: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def read_config(path: Path, sections: tuple[str, ...]) -> ConfigFile:
+def read_config(path: Path) -> ConfigFile:
     """Parse a file and refuse unknown tables.
 
     Raises
     ------
     ConfigurationError
-        If it is not readable, not TOML, or has a table or key outside of ``sections``.
+        If it is not readable, not TOML, or has a table or key outside of `SECTIONS`.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows editors write a byte order mark
@@ -74,9 +79,9 @@ def read_config(path: Path, sections: tuple[str, ...]) -> ConfigFile:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     file = ConfigFile(path, document, _line_numbers(text))
     for name, table in document.items():
-        if name not in sections:
+        if name not in SECTIONS:
             raise ConfigurationError(
-                f"{file.origin(name)}: unknown table [{name}]", advice=nearest(name, list(sections))
+                f"{file.origin(name)}: unknown table [{name}]", advice=nearest(name, list(SECTIONS))
             )
         if not isinstance(table, dict):
             raise ConfigurationError(

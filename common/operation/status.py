@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight import __version__
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.operation.inquiry import Securities, ask_all
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import health_pb2
@@ -24,14 +25,10 @@ class HealthService(Service):
     ----------
     daemon : str
         "cloud", "edge" or "device".
-    version : str
-        Of nearsight.
     ready : callable
         Whether the daemon can answer requests; quick and thread-safe.
     details : callable
         Facts for people as (name, value), in display order; quick and thread-safe.
-    clock : Clock
-        For the uptime.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -40,18 +37,13 @@ class HealthService(Service):
     def __init__(
         self,
         daemon: str,
-        version: str,
         ready: Callable[[], bool],
         details: Callable[[], Sequence[tuple[str, str]]] = tuple,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._daemon = daemon
-        self._version = version
         self._ready = ready
         self._details = details
-        self._clock = clock
-        self._started_s = clock.monotonic()
+        self._started_s = SYSTEM_CLOCK.monotonic()
 
     def check(self, request: HealthRequest, context: CallContext) -> HealthResponse:
         """The state of the daemon; without details if the caller may not use all catalogues."""
@@ -59,9 +51,9 @@ class HealthService(Service):
         details = () if context.caller.catalogues else self._details()
         return HealthResponse(
             daemon=self._daemon,
-            version=self._version,
+            version=__version__,
             ready=self._ready(),
-            uptime_s=self._clock.monotonic() - self._started_s,
+            uptime_s=SYSTEM_CLOCK.monotonic() - self._started_s,
             details=[health_pb2.Detail(name=name, value=value) for name, value in details],
         )
 

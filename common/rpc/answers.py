@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import xxhash
 from google.protobuf.message import Message
@@ -21,25 +21,11 @@ from nearsight.common.errors import DeadlineExceeded, InvalidMessage, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
 from nearsight.common.rpc.envelope import Buffer, Hop, Request, as_blob, encode_response, error_for_peer
-from nearsight.common.rpc.listener import ConnectionObserver
 from nearsight.common.rpc.service import CallContext, Endpoint
 from nearsight.common.rpc.settings import ServerSettings
 
-
-class ServerObserver(ConnectionObserver, Protocol):
-    """Receives each answered call and the connection events; used for metrics."""
-
-    def on_call(
-        self,
-        service: str,
-        method: str,
-        code: StatusCode,
-        queue_ms: float,
-        compute_ms: float,
-        received_bytes: int,
-        sent_bytes: int,
-    ) -> None:
-        """A call ended. ``service`` and ``method`` are empty if its request was rejected before the queue."""
+if TYPE_CHECKING:
+    from nearsight.common.metrics import DaemonMetrics
 
 
 @dataclass(slots=True, eq=False)
@@ -88,17 +74,17 @@ class Answers:
         Limits, and which requests are logged.
     clock : Clock
         Times of calls.
-    observer : ServerObserver or None
-        Receives every answered call; None: no observer.
+    metrics : DaemonMetrics or None
+        Counts every answered call.
     """
 
     def __init__(
-        self, tier: str, settings: ServerSettings, clock: Clock, observer: ServerObserver | None
+        self, tier: str, settings: ServerSettings, clock: Clock, metrics: DaemonMetrics | None
     ) -> None:
         self._tier = tier
         self._settings = settings
         self._clock = clock
-        self._observer = observer
+        self._metrics = metrics
         self._log = get_logger("rpc.server")
         self.unanswered: dict[int, ServedCall] = {}
         """Unanswered calls by identity. The code that accepts a request adds its call."""
@@ -182,8 +168,8 @@ class Answers:
         call.reply(frames)
         if self._settings.log_requests != "off":
             self._log_request(call, code, hop)
-        if self._observer is not None:
-            self._observer.on_call(
+        if self._metrics is not None:
+            self._metrics.on_call(
                 call.endpoint.method.service,
                 call.endpoint.method.name,
                 code,

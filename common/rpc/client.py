@@ -61,8 +61,6 @@ class Channel:
         Time of deadlines.
     group : ChannelGroup or None
         Provides socket and thread; by default the channel has its own.
-    rng : random.Random or None
-        Jitter of retries; by default seeded by the system.
 
     Raises
     ------
@@ -79,14 +77,13 @@ class Channel:
         security: ClientSecurity | None = None,
         clock: Clock = SYSTEM_CLOCK,
         group: ChannelGroup | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._client_id = client_id
         self._settings = settings or ChannelSettings()
         self._clock = clock
         self._link = Link(endpoint, self._settings, security)
-        self._pending: PendingCalls[Outgoing] = PendingCalls(endpoint, self._settings, rng or random.Random())
+        self._pending: PendingCalls[Outgoing] = PendingCalls(endpoint, self._settings, random.Random())
         self._last_id = 0
         self._trace_prefix = os.urandom(6).hex()
         self._closed = False

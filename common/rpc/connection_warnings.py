@@ -6,7 +6,6 @@ import threading
 
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.zmtp import Connection, NoRoom, ProtocolError, Refused
 
 _EVERY_S = 10.0
 _REMEMBERED_REFUSALS = 256
@@ -38,44 +37,8 @@ class ConnectionWarnings:
         if not again:
             self._log.warning(message, **facts, **({"times_before": omitted} if omitted else {}))
 
-    def dropped(
-        self, connection: Connection, name: str, held_bytes: int, reason: str, error: ProtocolError | None
-    ) -> None:
-        """Warn that this side closed a connection.
-
-        Parameters
-        ----------
-        connection : Connection
-            The closed connection.
-        name : str
-            Name of the client, or its key if it has no name.
-        held_bytes : int
-            Memory that the connection occupied.
-        reason : str
-            Reason, as the end of a sentence about the client.
-        error : ProtocolError or None
-            The violation, if the client broke the protocol.
-        """
-        address = connection.address
-        if isinstance(error, NoRoom):
-            message = "client refused: there are too many connections, most of them with its key"
-            self.warn(message, client=address, name=name, reason=str(error))
-        elif isinstance(error, Refused):
-            self._refuse(connection.session.mechanism.key, address)
-        elif error is not None and not connection.session.mechanism.done:
-            message = "a client failed to connect: another protocol, or a wrong key"
-            self.warn(message, client=address, reason=str(error))
-        else:
-            self.warn(
-                f"connection closed: the client {reason}",
-                client=address,
-                name=name,
-                held_bytes=held_bytes,
-                **({"reason": str(error)} if error else {}),
-            )
-
-    def _refuse(self, key: str, address: str) -> None:
-        """Warn once per key, because an unknown client tries repeatedly."""
+    def refused(self, key: str, address: str) -> None:
+        """Warn about a key that is not allowed; once per key, because an unknown client tries repeatedly."""
         log = self._log.debug
         if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
             self._refused.add(key)

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from zmq.utils import z85
 
@@ -36,6 +36,9 @@ from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import DESCRIPTORS_ADVICE, connections_allowed, listen_on
 from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, Null, ProtocolError, Refused, Session
+
+if TYPE_CHECKING:
+    from nearsight.common.metrics import DaemonMetrics
 
 LINGER_S = 0.5
 """Maximum time to send the remaining answers when the server ends."""
@@ -63,16 +66,6 @@ _SETTLED_S = 10.0
 _IN, _OUT, _ONCE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLONESHOT
 
 
-class ConnectionObserver(Protocol):
-    """Receives connection events; used for metrics."""
-
-    def on_connections(self, count: int, held_bytes: int) -> None:
-        """Number of connections and the memory that they occupy; called periodically."""
-
-    def on_dropped(self, reason: str) -> None:
-        """This side closed a connection."""
-
-
 class Received(NamedTuple):
     """One received request."""
 
@@ -96,7 +89,7 @@ class Listener:
         The poller of the threads that call `receive`.
     later : callable
         Takes a function, and the delay of its call in seconds.
-    observer : ConnectionObserver or None
+    metrics : DaemonMetrics or None
         Receives connection events.
     clock : Clock
         Time of heartbeats.
@@ -116,14 +109,14 @@ class Listener:
         allowed: AllowList | None,
         poller: select.epoll,
         later: Callable[[Callable[[], None], float], None],
-        observer: ConnectionObserver | None = None,
+        metrics: DaemonMetrics | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._settings = settings
         self._allowed = allowed
         self._poller = poller
         self._later = later
-        self._observer = observer
+        self._metrics = metrics
         self._clock = clock
         self._warnings = ConnectionWarnings(clock)
         self._mechanism: Callable[[], Mechanism] = Null
@@ -205,8 +198,8 @@ class Listener:
         for connection in list(self._connections.values()):
             with connection.lock, contextlib.suppress(OSError):
                 self._look_after(connection, now_s)
-        if self._observer is not None:
-            self._observer.on_connections(len(self._connections), self.held_bytes)
+        if self._metrics is not None:
+            self._metrics.on_connections(len(self._connections), self.held_bytes)
 
     def close(self) -> None:
         """Send the remaining answers, then close all connections."""
@@ -427,11 +420,29 @@ class Listener:
         connection.unsent.clear()
         self._count(connection)
         if reason:
-            if self._observer is not None:
-                self._observer.on_dropped(reason)
-            key = connection.session.mechanism.key
-            caller = self._allowed.clients.get(key) if self._allowed is not None else None
-            self._warnings.dropped(connection, caller.name if caller else key, held_bytes, reason, error)
+            if self._metrics is not None:
+                self._metrics.on_dropped(reason)
+            self._warn_dropped(connection, held_bytes, reason, error)
+
+    def _warn_dropped(
+        self, connection: Connection, held_bytes: int, reason: str, error: ProtocolError | None
+    ) -> None:
+        """Log that this side closed a connection; the reason is the end of a sentence about the client."""
+        key, client = connection.session.mechanism.key, connection.address
+        caller = self._allowed.clients.get(key) if self._allowed is not None else None
+        facts = {"client": client, "name": caller.name if caller else key}
+        why = {"reason": str(error)} if error else {}
+        if isinstance(error, NoRoom):
+            message = "client refused: there are too many connections, most of them with its key"
+            self._warnings.warn(message, **facts, **why)
+        elif isinstance(error, Refused):
+            self._warnings.refused(key, client)
+        elif error is not None and not connection.session.mechanism.done:
+            message = "a client failed to connect: another protocol, or a wrong key"
+            self._warnings.warn(message, client=client, **why)
+        else:
+            message = f"connection closed: the client {reason}"
+            self._warnings.warn(message, **facts, held_bytes=held_bytes, **why)
 
 
 def _has_input(socket: sockets.socket) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -18,7 +19,8 @@ from nearsight.common.errors import InvalidMessage, NearsightError, Overloaded, 
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
 from nearsight.common.rpc.allow_list import LOCAL, REFRESH_S, Access, AllowList, Caller
-from nearsight.common.rpc.answers import Answers, ServedCall, ServerObserver, too_large
+from nearsight.common.rpc.answers import Answers, ServedCall, too_large
+from nearsight.common.rpc.endpoints import check_endpoint
 from nearsight.common.rpc.envelope import (
     Buffer,
     Request,
@@ -31,9 +33,11 @@ from nearsight.common.rpc.listener import Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
 from nearsight.common.rpc.service import CallContext, Deadline, Service, endpoints_of, no_such_method
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.sockets import check_endpoint
 from nearsight.common.rpc.worker_pool import WorkerPool
 from nearsight.common.rpc.zmtp import Connection
+
+if TYPE_CHECKING:
+    from nearsight.common.metrics import DaemonMetrics
 
 __all__ = ["RpcServer", "ServerSettings"]
 
@@ -63,8 +67,8 @@ class RpcServer:
         Keys; required beyond loopback.
     clock : Clock
         Times of queue and deadlines.
-    observer : ServerObserver or None
-        Receives every answered call.
+    metrics : DaemonMetrics or None
+        Receives every answered call and the connection events.
     arrived : callable, optional
         Receives the full method name of each call that the caller may make, before the call is queued or
         refused; must not block.
@@ -83,19 +87,19 @@ class RpcServer:
         settings: ServerSettings,
         security: ServerSecurity | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        observer: ServerObserver | None = None,
+        metrics: DaemonMetrics | None = None,
         arrived: Callable[[str], None] | None = None,
     ) -> None:
         self._endpoints = endpoints_of(services)
         self._settings = settings
         self._security = security
         self._clock = clock
-        self._observer = observer
+        self._metrics = metrics
         self._arrived = arrived
         self._log = get_logger("rpc.server")
         self._stopping = threading.Event()
         self._finished = threading.Event()
-        self._answers = Answers(tier, settings, clock, observer)
+        self._answers = Answers(tier, settings, clock, metrics)
         self._allowed: AllowList | None = None
         pool = partial(WorkerPool, settings=settings, clock=clock, run=self._run, refuse=self._answers.fail)
         self._pool = pool("worker", settings.workers)
@@ -132,7 +136,7 @@ class RpcServer:
                 self._allowed,
                 self._pool.poller,
                 lambda job, after_s: self._background.submit(job, name="listener", after_s=after_s),
-                self._observer,
+                self._metrics,
                 self._clock,
             )
         self._started = True
@@ -304,8 +308,8 @@ class RpcServer:
         request_id = request.request_id if request else salvage_request_id(frames)
         self._log.info("request rejected", reason=error.message, trace_id=trace_id)
         reply(encode_response(request_id, (), error=error))
-        if self._observer is not None:
-            self._observer.on_call("", "", error.code, 0.0, 0.0, sum(map(len, frames)), 0)
+        if self._metrics is not None:
+            self._metrics.on_call("", "", error.code, 0.0, 0.0, sum(map(len, frames)), 0)
 
     def _run(self, call: ServedCall) -> None:
         """Run a handler; called in a worker."""

@@ -83,23 +83,17 @@ def in_words(shape: LinkShape) -> str:
 
 
 class LinkDirection:
-    """Schedule of one direction of a link.
+    """Schedule of one direction of a link; without delay or limit before `reshape`.
 
     Parameters
     ----------
-    delay_s : float
-        One-way delay [s].
-    rate_mbps : float
-        Rate [10⁶ bit/s]; 0 means unlimited.
-    jitter_s : float
-        Standard deviation of the delay [s].
     rng : numpy.random.Generator
         Source of the jitter.
     """
 
-    def __init__(self, delay_s: float, rate_mbps: float, jitter_s: float, rng: np.random.Generator) -> None:
-        self.reshape(delay_s, rate_mbps, jitter_s)
+    def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
+        self._delay_s = self._bytes_per_s = self._jitter_s = 0.0
         self._burst_jitter_s = 0.0
         self._port_free_at_s = -float("inf")
         self._last_exit_s = -float("inf")
@@ -134,7 +128,15 @@ class LinkDirection:
         return self._bytes_per_s * self._delay_s
 
     def reshape(self, delay_s: float, rate_mbps: float, jitter_s: float) -> None:
-        """Change the properties of the link; the schedule of chunks in transit does not change."""
+        """Change the properties of the link; the schedule of chunks in transit does not change.
+
+        Parameters
+        ----------
+        delay_s, jitter_s : float
+            One-way delay, and its standard deviation [s].
+        rate_mbps : float
+            Rate [10⁶ bit/s]; 0 means unlimited.
+        """
         self._delay_s = delay_s
         self._bytes_per_s = rate_mbps * MEGABIT / 8
         self._jitter_s = jitter_s

@@ -312,15 +312,14 @@ class NamespaceNetwork:
                 (self.hub, node.port, rate.down_mbps),
                 (node.name, INTERFACE, rate.up_mbps),
             ):
-                limit = functools.partial(_limit_interface, interface, mbps, rate.queue_ms)
+
+                def limit(route: IPRoute, interface: str = interface, mbps: float = mbps) -> None:
+                    limit_rate(route, index_of(route, interface), mbps, rate.queue_ms)
+
                 inside(place, limit)
 
     def _remove(self) -> None:
         remove_namespaces([self.hub, *(node.name for node in self.nodes)])
-
-
-def _limit_interface(interface: str, rate_mbps: float, queue_ms: float, route: IPRoute) -> None:
-    limit_rate(route, index_of(route, interface), rate_mbps, queue_ms)
 
 
 @functools.cache

@@ -157,7 +157,7 @@ class ShapingProxy:
         self._rng = rng
         self._shape = shape
         self._compensation_s = compensation_s
-        self._links = {way: LinkDirection(0.0, 0.0, 0.0, rng) for way in ("up", "down")}
+        self._links = {way: LinkDirection(rng) for way in ("up", "down")}
         self._reshape()
         self.counters = {way: DirectionCounters() for way in self._links}
         self.connections = 0

@@ -56,7 +56,7 @@ class TwinLink:
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
         self.events = events
-        self._up, self._down = (LinkDirection(0.0, 0.0, 0.0, rng) for _ in range(2))
+        self._up, self._down = (LinkDirection(rng) for _ in range(2))
         self.up_bytes = self.down_bytes = 0
         """Bytes that entered each direction since the last `reshape`."""
         self.reshape(shape)

@@ -176,11 +176,6 @@ class LazyGroup(TyperGroup):
         }
         _make_readable(self)
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names of the commands in the order of their declaration."""
-        del ctx
-        return list(COMMANDS)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find and import the command that the arguments name."""
         name, placeholder, rest = super().resolve_command(ctx, args)

@@ -49,7 +49,7 @@ ALONE = PeersReport(
 
 @contextmanager
 def serving(*services: Service) -> Iterator[str]:
-    health = HealthService("device", "1", lambda: True, lambda: ())
+    health = HealthService("device", lambda: True, lambda: ())
     with RpcServer([*services, health], tier="device", settings=ServerSettings()) as server:
         yield server.endpoint
 

@@ -179,7 +179,7 @@ def test_after_an_answer_of_the_cloud_the_edge_explains_its_empty_cache(
     services = [
         ScriptedRecognition(always(answered_by)),
         ExplanationService(lambda: (decision,) if decided else ()),
-        HealthService("edge", "1", lambda: True, lambda: (("museum: why empty", WHY),)),
+        HealthService("edge", lambda: True, lambda: (("museum: why empty", WHY),)),
     ]
     with RpcServer(services, tier="edge", settings=ServerSettings()) as edge:
         assert main(["recognize", photo, "--edge", edge.endpoint]) == 0

@@ -69,7 +69,7 @@ class ScriptedEdge:
         self.start()
 
     def start(self) -> None:
-        services = [self.recognition, _Catalogues(), HealthService("edge", "1", lambda: self.ready)]
+        services = [self.recognition, _Catalogues(), HealthService("edge", lambda: self.ready)]
         settings = ServerSettings(listen=self.endpoint, queue_timeout_s=LONG_S)
         self._server = RpcServer(services, tier="edge", settings=settings)
         self._server.start()

@@ -4,7 +4,6 @@ Frames pass through the same encoding, decoding, queues, workers and deadlines a
 left out.
 """
 
-import random
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -119,8 +118,7 @@ def in_process_channel(
     client_id: str,
     settings: ChannelSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    rng: random.Random | None = None,
 ) -> Channel:
     """A channel to a server of this process."""
     transport = InProcessTransport(server)
-    return channel_over(transport, client_id=client_id, settings=settings, clock=clock, rng=rng)
+    return channel_over(transport, client_id=client_id, settings=settings, clock=clock)

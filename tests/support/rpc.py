@@ -107,13 +107,13 @@ def serving(
     *services: Service,
     clock: Clock = SYSTEM_CLOCK,
     security: ServerSecurity | None = None,
-    observer: Any = None,
+    metrics: Any = None,
     **settings: Any,
 ) -> Iterator[RpcServer]:
     """A running server; without a socket unless ``listen`` is given."""
     options = ServerSettings(**({"listen": NO_SOCKET} | SERVER_TIMES | settings))
     server = RpcServer(
-        services, tier="test", settings=options, security=security, clock=clock, observer=observer
+        services, tier="test", settings=options, security=security, clock=clock, metrics=metrics
     )
     server.start()
     try:

@@ -119,7 +119,7 @@ def test_absent_daemons_and_daemons_without_a_decision_are_distinguished(
 def test_for_a_daemon_without_a_cache_the_advice_names_the_daemons_with_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    health = HealthService("cloud", "1", lambda: True)
+    health = HealthService("cloud", lambda: True)
     with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
         assert explain(cloud.endpoint) == 4
     assert "name an edge or a device" in capsys.readouterr().out

@@ -262,14 +262,6 @@ def test_an_exception_in_the_transport_fails_the_calls_and_the_thread_continues(
             assert Stub(channel, ECHO).echo(text("x"), timeout_s=60).message.text == "x"
 
 
-def test_an_in_process_channel_notices_that_its_server_stopped() -> None:
-    with serving(ScriptedEcho()) as server, echo_stub(server, connect_grace_s=0.0) as stub:
-        stub.echo(text(), timeout_s=60)
-        server.stop()
-        with pytest.raises(Unavailable):
-            stub.echo(text(), timeout_s=60)
-
-
 class EdgeTriggered(InProcessTransport):
     """Signals an arrival only if it was seen empty before, as a ZeroMQ socket does."""
 

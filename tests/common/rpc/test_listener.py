@@ -47,7 +47,7 @@ class Observer:
 def observed(handler: Any = None, **settings: Any) -> Iterator[tuple[RpcServer, Observer]]:
     observer = Observer()
     echo = ScriptedEcho(handler) if handler else ScriptedEcho()
-    with serving(echo, listen=TCP, observer=observer, **settings) as server:
+    with serving(echo, listen=TCP, metrics=observer, **settings) as server:
         yield server, observer
 
 

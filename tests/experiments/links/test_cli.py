@@ -18,7 +18,7 @@ from support.waiting import wait_until
 
 def test_a_daemon_is_reached_through_the_link_until_it_is_stopped(tmp_path: Path) -> None:
     announced = tmp_path / "link.json"
-    health = HealthService("cloud", "1", lambda: True)
+    health = HealthService("cloud", lambda: True)
     with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
         link = ["link", cloud.endpoint, "--listen", "tcp://127.0.0.1:0", "--rtt", "50", "--mbps", "0"]
         process = subprocess.Popen(

@@ -24,7 +24,8 @@ def schedule(
 ) -> list[tuple[float, int, float]]:
     """(arrival, size, exit) of each chunk; arrivals are given as gaps."""
     clock = ManualClock()
-    link = LinkDirection(delay_s, rate_mbps, jitter_s, np.random.default_rng(1))
+    link = LinkDirection(np.random.default_rng(1))
+    link.reshape(delay_s, rate_mbps, jitter_s)
     passed = []
     for size_bytes, gap_s in arrivals:
         clock.advance(gap_s)
@@ -100,7 +101,8 @@ def test_an_invalid_shape_is_refused(wrong: dict[str, float]) -> None:
 
 
 def test_a_new_shape_applies_to_later_chunks_and_keeps_the_order() -> None:
-    link = LinkDirection(0.1, 0, 0.0, np.random.default_rng(1))
+    link = LinkDirection(np.random.default_rng(1))
+    link.reshape(0.1, 0, 0.0)
     slow = link.admit(1000, 0.0)
     link.reshape(0.01, 0, 0.0)
     assert link.admit(1000, 0.001) == slow == pytest.approx(0.1)

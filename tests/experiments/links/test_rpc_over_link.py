@@ -1,15 +1,12 @@
-"""RPC over a shaped link, also with CURVE; typed errors after the loss of the link or the server."""
+"""RPC over a shaped link; typed errors after the loss of the link or the server."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nearsight.common.errors import PeerError
-from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import ClientSecurity, ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.links.link import LinkShape
@@ -34,8 +31,8 @@ def link_to(server: RpcServer, shape: LinkShape = SHAPE) -> ShapingProxy:
     return ShapingProxy(parse_endpoint(server.endpoint), shape, rng=np.random.default_rng(1))
 
 
-def channel_through(proxy: ShapingProxy, security: ClientSecurity | None = None) -> Channel:
-    return Channel(f"tcp://127.0.0.1:{proxy.address[1]}", client_id="device", security=security)
+def channel_through(proxy: ShapingProxy) -> Channel:
+    return Channel(f"tcp://127.0.0.1:{proxy.address[1]}", client_id="device")
 
 
 def echo(channel: Channel, size_bytes: int = 50_000, timeout_s: float = 100.0) -> bool:
@@ -50,17 +47,6 @@ def test_calls_pass_unchanged(server: RpcServer) -> None:
         assert all(echo(channel) for _ in range(5))
         assert proxy.counters["up"].bytes > 250_000
         assert proxy.connections == 1
-
-
-def test_encrypted_calls_pass_unchanged(tmp_path: Path) -> None:
-    keys = {name: generate_keys(tmp_path, name) for name in ("server", "client")}
-    allow_client(keys["client"].public_file, tmp_path / "allowed")
-    security = ServerSecurity(keys["server"].secret_file, tmp_path / "allowed")
-    settings = ServerSettings()
-    with RpcServer([ScriptedEcho()], tier="cloud", settings=settings, security=security) as server:
-        client = ClientSecurity(keys["client"].secret_file, keys["server"].public_file)
-        with link_to(server) as proxy, channel_through(proxy, client) as channel:
-            assert echo(channel)
 
 
 def test_calls_over_a_lost_link_end_with_an_answer_or_a_typed_error_and_later_ones_succeed(

@@ -24,7 +24,7 @@ class Edge:
         self._held = chain(held, repeat(held[-1])) if held else repeat(None)
         self._fetching = fetching
         self._chosen = chosen
-        service = HealthService("edge", "0", lambda: True, self._details)
+        service = HealthService("edge", lambda: True, self._details)
         self.server = RpcServer([service], tier="edge", settings=ServerSettings())
 
     def _details(self) -> list[tuple[str, str]]:
