@@ -59,19 +59,30 @@ def test_the_status_codes_are_those_of_the_wire() -> None:
     assert {code.name: code.value for code in StatusCode} == dict(rpc_pb2.Status.items())
 
 
-def test_the_error_for_a_missing_permission_names_the_file_and_the_next_step() -> None:
-    found = as_setup_error(PermissionError(errno.EACCES, "denied", "/lab/rows.csv"))
-    assert str(found) == "Permission denied: /lab/rows.csv; give access to it, or name another location"
-
-
-def test_the_error_for_a_full_disk_needs_no_file_name() -> None:
-    found = as_setup_error(OSError(errno.ENOSPC, "full"))
-    assert str(found).startswith("No space left on device; free some space")
-
-
-def test_a_file_where_a_folder_is_expected_is_named() -> None:
-    found = as_setup_error(NotADirectoryError(errno.ENOTDIR, "no folder", "/lab/rows.csv/cells"))
-    assert str(found).startswith("Not a directory: /lab/rows.csv/cells; a part of the path is a file")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            PermissionError(errno.EACCES, "denied", "/lab/rows.csv"),
+            "Permission denied: /lab/rows.csv; give access to it, or name another location",
+        ),
+        (OSError(errno.ENOSPC, "full"), "No space left on device; free some space"),
+        (
+            NotADirectoryError(errno.ENOTDIR, "no folder", "/lab/rows.csv/cells"),
+            "Not a directory: /lab/rows.csv/cells; a part of the path is a file",
+        ),
+        (
+            IsADirectoryError(errno.EISDIR, "a folder", "/lab/edge.json"),
+            "Is a directory: /lab/edge.json; name a file, not a folder",
+        ),
+        (
+            OSError(errno.EBUSY, "busy", "/data/tokens.json"),
+            "Device or resource busy: /data/tokens.json; a mounted file cannot be replaced",
+        ),
+    ],
+)
+def test_a_refusal_by_the_system_names_the_file_and_the_next_step(error: OSError, said: str) -> None:
+    assert str(as_setup_error(error)).startswith(said)
 
 
 def test_a_file_in_the_place_of_a_new_folder_is_named(tmp_path: Path) -> None:
@@ -81,16 +92,6 @@ def test_a_file_in_the_place_of_a_new_folder_is_named(tmp_path: Path) -> None:
     assert str(as_setup_error(caught.value)) == (
         f"File exists: {tmp_path / 'rows.csv'}; a file has this name; name another location"
     )
-
-
-def test_a_folder_where_a_file_is_expected_is_named() -> None:
-    found = as_setup_error(IsADirectoryError(errno.EISDIR, "a folder", "/lab/edge.json"))
-    assert str(found) == "Is a directory: /lab/edge.json; name a file, not a folder"
-
-
-def test_a_file_that_is_mounted_alone_is_named() -> None:
-    found = as_setup_error(OSError(errno.EBUSY, "busy", "/data/tokens.json"))
-    assert "/data/tokens.json; a mounted file cannot be replaced: mount its folder" in str(found)
 
 
 def test_a_name_that_is_too_long_is_named(tmp_path: Path) -> None:

@@ -20,20 +20,29 @@ def old(tmp_path: Path) -> Path:
     return database_with_a_row(tmp_path)
 
 
-def test_the_replaced_database_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
+@pytest.fixture
+def new(old: Path, tmp_path: Path) -> Path:
+    """A copy of the old database, before a further row was written to its log."""
+    copy_database(old, tmp_path / "new.db", FORMAT)
+    return tmp_path / "new.db"
+
+
+@pytest.fixture
+def logged(old: Path, new: Path) -> Path:
+    """The old database with its newest row in the log, as after a kill."""
     with used_by_another_process(old):
-        pass  # killed: the log remains
+        pass
     assert old.with_name("things.db-wal").stat().st_size > 0
-    assert put_in_place(new, old) == old.with_name("things.db.replaced")
-    assert rows(old, "things") == [("lamp",)], "the log of the replaced database is not read"
-    assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
+    return old
 
 
-def test_a_database_gets_owner_and_mode_of_the_replaced_one(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
+def test_the_replaced_database_is_kept_with_its_log(logged: Path, new: Path) -> None:
+    assert put_in_place(new, logged) == logged.with_name("things.db.replaced")
+    assert rows(logged, "things") == [("lamp",)], "the log of the replaced database is not read"
+    assert rows(logged.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
+
+
+def test_a_database_gets_owner_and_mode_of_the_replaced_one(old: Path, new: Path) -> None:
     if os.geteuid() == 0:  # as with sudo: the daemon's user must be able to write it
         os.chown(old, NOBODY, NOBODY)
     old.chmod(0o640)
@@ -44,40 +53,29 @@ def test_a_database_gets_owner_and_mode_of_the_replaced_one(old: Path, tmp_path:
 
 
 def test_a_database_that_cannot_be_set_aside_keeps_its_log(
-    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logged: Path, new: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
-    with used_by_another_process(old):
-        pass  # killed: the log remains
-
     def no_links(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr("os.link", no_links)
     with pytest.raises(PermissionError):
-        put_in_place(new, old)
-    assert rows(old, "things") == [("lamp",), ("chair",)]
+        put_in_place(new, logged)
+    assert rows(logged, "things") == [("lamp",), ("chair",)]
 
 
-def test_an_interrupted_replacement_leaves_a_complete_database(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
-    with used_by_another_process(old):
-        pass  # killed: the log remains
+def test_an_interrupted_replacement_leaves_a_complete_database(logged: Path, new: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Path, "replace", interrupt)
-        put_in_place(new, old)
-    assert rows(old, "things") == [("lamp",), ("chair",)]
+        put_in_place(new, logged)
+    assert rows(logged, "things") == [("lamp",), ("chair",)]
 
 
 def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_database_in_use_is_not_replaced(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
+def test_a_database_in_use_is_not_replaced(old: Path, new: Path) -> None:
     with used_by_another_process(old):
         with pytest.raises(ConfigurationError, match="in use"):
             put_in_place(new, old)

@@ -77,10 +77,12 @@ def test_a_signal_ends_a_daemon_cleanly(number: signal.Signals, tmp_path: Path) 
     announce = tmp_path / "edge.json"
     with running("plain", announce, "env", "--default-signal") as process:
         announced = json.loads(announce.read_text())
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert stdout.split() == ["released", "returned"]
+    assert soft == hard, "the daemon has raised its limit of descriptors"
     assert announced["daemon"] == "edge"
     assert announced["endpoint"] == "tcp://127.0.0.1:4321"
     assert announced["pid"] == process.pid
@@ -114,12 +116,6 @@ def test_nohup_keeps_a_daemon_that_loses_its_terminal(tmp_path: Path) -> None:
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert '"SIGTERM"' in stderr
-
-
-def test_a_daemon_raises_its_descriptor_limit_to_the_maximum(tmp_path: Path) -> None:
-    with running("plain", tmp_path / "edge.json") as process:
-        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-    assert soft == hard
 
 
 def test_a_second_signal_ends_a_daemon_that_hangs_while_it_stops(tmp_path: Path) -> None:

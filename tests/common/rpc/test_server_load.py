@@ -84,37 +84,26 @@ def test_deadline_during_handler_is_answered_as_exceeded_and_once() -> None:
 @pytest.mark.parametrize(
     ("greedy", "honest"),
     [
-        ({"peer": 1}, {"peer": 2}),
-        ({"peer": 1, "peer_key": "a"}, {"peer": 2, "peer_key": "b"}),
+        ([{"peer": 1}] * 300, {"peer": 2}),
+        (
+            [{"peer": connection, "peer_key": "a"} for connection in range(300)],
+            {"peer": 301, "peer_key": "b"},
+        ),
     ],
+    ids=["connections", "keys"],
 )
 def test_a_client_with_one_request_does_not_wait_for_all_requests_of_another(
-    greedy: dict[str, Any], honest: dict[str, Any]
+    greedy: list[dict[str, Any]], honest: dict[str, Any]
 ) -> None:
     gate = Gate()
     echo = ScriptedEcho(gate)
     with serving(echo, workers=1) as server:
         server.submit(request_frames("running"), Answers(), peer=0)
         assert gate.entered.acquire(timeout=60)
-        for number in range(300):
-            server.submit(request_frames(f"greedy {number}"), Answers(), **greedy)
+        for sender in greedy:
+            server.submit(request_frames("greedy"), Answers(), **sender)
         answers = Answers()
         server.submit(request_frames("honest"), answers, **honest)
-        gate.open.set()
-        assert answers.next().status == StatusCode.OK
-    assert echo.seen[:3] == ["running", "greedy 0", "honest"]
-
-
-def test_connections_with_one_key_are_one_client() -> None:
-    gate = Gate()
-    echo = ScriptedEcho(gate)
-    with serving(echo, workers=1) as server:
-        server.submit(request_frames("running"), Answers(), peer=0)
-        assert gate.entered.acquire(timeout=60)
-        for connection in range(3):
-            server.submit(request_frames("greedy"), Answers(), peer=connection, peer_key="a")
-        answers = Answers()
-        server.submit(request_frames("honest"), answers, peer=4, peer_key="b")
         gate.open.set()
         assert answers.next().status == StatusCode.OK
     assert echo.seen[:3] == ["running", "greedy", "honest"]

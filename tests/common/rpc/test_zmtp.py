@@ -35,7 +35,7 @@ def take(one: Session, data: bytes) -> list[list[Buffer]]:
 
 @given(
     st.lists(st.lists(st.integers(0, 40_000).map(bytes), min_size=1, max_size=4), max_size=4),
-    st.lists(st.integers(1, 30_000), min_size=1, max_size=20),
+    st.lists(st.integers(1, 30_000), max_size=20).map(lambda cuts: [*cuts, 30_000]),
 )
 def test_messages_arrive_unchanged_however_the_bytes_are_cut(
     messages: list[list[bytes]], cuts: list[int]
