@@ -206,14 +206,11 @@ class ForeignStore(CorruptStore):
 
 
 _BY_CODE: dict[StatusCode, type[NearsightError]] = {
-    StatusCode.INVALID_ARGUMENT: InvalidArgument,
-    StatusCode.NOT_FOUND: NotFound,
-    StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    StatusCode.OVERLOADED: Overloaded,
-    StatusCode.UNAVAILABLE: Unavailable,
-    StatusCode.UNAUTHENTICATED: Unauthenticated,
-    StatusCode.INTERNAL: InternalError,
-    StatusCode.PERMISSION_DENIED: PermissionDenied,
+    error.code: error
+    for error in (
+        *(InvalidArgument, NotFound, Unauthenticated, PermissionDenied),
+        *(DeadlineExceeded, Overloaded, Unavailable, InternalError),
+    )
 }
 
 

@@ -148,7 +148,7 @@ class QueryReader:
         """
         kind, count = request.WhichOneof("input"), self.settings.query_features
         # A client may use another client's name, but it cannot use that client's key.
-        client = f"{context.peer_key or ''} {context.client_id}"
+        client = f"{context.caller.key} {context.client_id}"
         if kind == "features":
             features = features_from_proto(request.features, context.blobs)
             return EdgeQuery(None, features, count, self.forward, client=client)

@@ -25,7 +25,7 @@ from nearsight.common.errors import InternalError, InvalidMessage, NearsightErro
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.call import CallNames, Outgoing, Reply, Waiter
 from nearsight.common.rpc.envelope import Hop, Response, clamp_s, decode_response, salvage_request_id
-from nearsight.common.rpc.links import Change, ConnectionEvent, Link
+from nearsight.common.rpc.links import Link
 from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import python_name, rpc_method
@@ -355,8 +355,8 @@ class ChannelGroup:
             answers = self._receive_answers()
             now_s = self._clock.monotonic()
             ended: list[_Ended] = []
-            for link, event in changes:
-                ended += self._on_change(self._channels[link], event, now_s)
+            for link, error in changes:
+                ended += self._on_change(self._channels[link], error, now_s)
             for channel in self._busy.values():
                 ended += self._perform(channel, channel._pending.tick(now_s), now_s)
             # The operations above may have consumed the signal for which the caller waits.
@@ -364,20 +364,12 @@ class ChannelGroup:
                 self._transport.wake_caller()
         _hand_out(answers + ended)
 
-    def _on_change(self, channel: Channel, event: ConnectionEvent, now_s: float) -> list[_Ended]:
-        pending = channel._pending
-        if event.change is Change.UP or event.error is None:
-            return self._perform(channel, pending.connected(now_s), now_s)
+    def _on_change(self, channel: Channel, error: NearsightError | None, now_s: float) -> list[_Ended]:
+        if error is None:
+            return self._perform(channel, channel._pending.connected(now_s), now_s)
         self._disconnect(channel, now_s)
-        decide = {
-            Change.REFUSED: pending.refused,
-            Change.REJECTED: pending.rejected,
-            Change.LOST: pending.lost,
-        }[event.change]
-        self._log.debug(
-            "connection", endpoint=channel.endpoint, change=event.change.name, reason=event.error.message
-        )
-        return self._perform(channel, decide(event.error, now_s), now_s)
+        self._log.debug("no connection", endpoint=channel.endpoint, reason=error.message)
+        return self._perform(channel, channel._pending.disconnected(error, now_s), now_s)
 
     def _receive_answers(self) -> list[_Ended]:
         """Receive until no message or no unanswered call is left; returns the answered calls."""

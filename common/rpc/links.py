@@ -1,12 +1,10 @@
-"""The connection of one channel: its state, its events, and the reason why a server refused it."""
+"""The connection of one channel: its state, and the reason why a server refused it."""
 
 from __future__ import annotations
 
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum, auto
 
 import zmq
 
@@ -23,23 +21,6 @@ _NO_ROOM = int(NoRoom.status)
 _CROWDED = (int(Crowded.status), int(zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND))
 """Values of libzmq's event if the server had no room for a connection; the second if the server has not begun
 its part of the handshake."""
-
-
-class Change(Enum):
-    """Events of a connection."""
-
-    UP = auto()
-    REFUSED = auto()
-    REJECTED = auto()
-    LOST = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionEvent:
-    """A change and, unless the connection is up, the error for the calls."""
-
-    change: Change
-    error: NearsightError | None = None
 
 
 class Link:
@@ -110,7 +91,7 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
     return greeting[MECHANISM].rstrip(b"\x00").decode("ascii", "replace")
 
 
-def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> ConnectionEvent:
+def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> NearsightError:
     """The error and the advice for a failed attempt to connect.
 
     Parameters
@@ -123,54 +104,57 @@ def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> Connect
         Read the greeting of a server that ends a handshake, to find its reason.
     """
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == _NO_ROOM:
-        return _refused(
+        return Unavailable(
             f"{link.endpoint} has too many connections, most of them with this key",
-            "close some, give clients keys of their own, or raise `server.connections_limit` there",
+            advice="close some, give clients keys of their own, or raise `server.connections_limit` there",
         )
     if value in _CROWDED:
-        return _refused(f"{link.endpoint} has too many connections", "try again in a moment")
+        return Unavailable(f"{link.endpoint} has too many connections", advice="try again in a moment")
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         key = link.own_keys.public if link.own_keys else ""
         advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"
-        return _rejected(f"{link.endpoint} does not allow the key {key}", advice)
+        return Unauthenticated(f"{link.endpoint} does not allow the key {key}", advice=advice)
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
             return _other_mechanism(link)
-        return _refused(f"the server at {link.endpoint} is not a nearsight daemon", "is the address right?")
+        what = f"the server at {link.endpoint} is not a nearsight daemon"
+        return Unavailable(what, advice="is the address right?")
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return _handshake_ended(link, find_reason=find_reason)
     if not _has_descriptors():
-        return ConnectionEvent(Change.REFUSED, out_of_descriptors())
+        return out_of_descriptors()
     advice = "is the daemon running, and is the address right?"
-    return _refused(f"no server answers at {link.endpoint}", advice, reached=False)
+    error = Unavailable(f"no server answers at {link.endpoint}", advice=advice)
+    error.reached = False
+    return error
 
 
-def _handshake_ended(link: Link, *, find_reason: bool) -> ConnectionEvent:
+def _handshake_ended(link: Link, *, find_reason: bool) -> NearsightError:
     """Find the reason why the server closed the connection during the handshake."""
     if find_reason and not link.proven:
         mechanism = mechanism_of(link.endpoint, _GREETING_TIMEOUT_S)
         if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):
             return _other_mechanism(link)
         if mechanism is not None and link.own_keys is not None:
-            return _rejected(
+            return Unauthenticated(
                 f"{link.endpoint} closed the connection in the handshake: "
                 f"it does not own the public key {link.server_key}",
-                "copy that server's NAME.key file again",
+                advice="copy that server's NAME.key file again",
             )
-    return _refused(
-        f"{link.endpoint} closed the connection in the handshake", "is the daemon behind it running?"
+    return Unavailable(
+        f"{link.endpoint} closed the connection in the handshake", advice="is the daemon behind it running?"
     )
 
 
-def _other_mechanism(link: Link) -> ConnectionEvent:
+def _other_mechanism(link: Link) -> NearsightError:
     if link.own_keys is None:
-        return _rejected(
+        return Unauthenticated(
             f"{link.endpoint} accepts only clients with a key",
-            "make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
+            advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
         )
-    return _rejected(
+    return Unauthenticated(
         f"{link.endpoint} does not use keys, so its identity cannot be checked",
-        "start that daemon with its keys, or connect without one",
+        advice="start that daemon with its keys, or connect without one",
     )
 
 
@@ -180,13 +164,3 @@ def _has_descriptors() -> bool:
     except OSError:
         return False
     return True
-
-
-def _refused(message: str, advice: str, *, reached: bool = True) -> ConnectionEvent:
-    error = Unavailable(message, advice=advice)
-    error.reached = reached
-    return ConnectionEvent(Change.REFUSED, error)
-
-
-def _rejected(message: str, advice: str) -> ConnectionEvent:
-    return ConnectionEvent(Change.REJECTED, Unauthenticated(message, advice=advice))

@@ -26,7 +26,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
+from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unauthenticated, Unavailable
 from nearsight.common.rpc.settings import ChannelSettings
 
 _PAUSE_S = 0.07
@@ -74,7 +74,7 @@ class Fail(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Try to connect; report the outcome with `connected`, `refused` or `rejected`."""
+    """Try to connect; report the outcome with `connected` or `disconnected`."""
 
 
 Action = Send[C] | Fail[C] | Connect
@@ -144,38 +144,13 @@ class PendingCalls(Generic[C]):
         self.up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
         return self._send_due(now_s)
 
-    def refused(self, error: NearsightError, now_s: float) -> list[Action[C]]:
-        """An attempt to connect failed for a reason that may be temporary."""
-        self.up, self._connecting_until_s = False, None
-        if self._down_since_s is None:
-            self._down_since_s = now_s
-        self._put_off_connecting(now_s)
-        if now_s - self._down_since_s < self._settings.connect_grace_s:
-            return []
-        return self._fail_unsent(error)
-
-    def rejected(self, error: NearsightError, now_s: float) -> list[Action[C]]:
-        """An attempt to connect failed permanently: a wrong key."""
-        self.up, self._connecting_until_s, self._connect_at_s = False, None, None
-        self._down_since_s = self._down_since_s or now_s
-        return self._fail_unsent(error)
-
-    def lost(self, error: NearsightError, now_s: float) -> list[Action[C]]:
-        """The connection ended."""
-        self.up, self._connecting_until_s, self._down_since_s = False, None, now_s
-        if self._failures:  # reconnect without delay only if an answer arrived since the last failure
-            self._put_off_connecting(now_s)
-        self._failures = max(self._failures, 1)
-        self._busy_until_s.clear()
-        actions: list[Action[C]] = []
-        for call in [call for call in self.calls.values() if call.request_id not in self._unsent]:
-            if call.refusal is not None:
-                continue
-            if self._may_retry(call, now_s):
-                self._unsent[call.request_id] = call
-            else:
-                actions.append(self._fail(call, error))
-        return actions + (self._connect_now(now_s) if self._unsent else [])
+    def disconnected(self, error: NearsightError, now_s: float) -> list[Action[C]]:
+        """The connection ended, or an attempt to connect failed."""
+        if self.up:
+            return self._lost(error, now_s)
+        if isinstance(error, Unauthenticated):
+            return self._rejected(error, now_s)
+        return self._refused(error, now_s)
 
     def not_sent(self, call: C, now_s: float) -> None:
         """The connection had no room for the call: send it later."""
@@ -207,7 +182,7 @@ class PendingCalls(Generic[C]):
             error = Unavailable(
                 f"{self._endpoint} did not accept a connection within {self._settings.connect_timeout_s:g} s"
             )
-            actions += self.refused(error, now_s)
+            actions += self._refused(error, now_s)
         if self._unsent and self.up:
             actions += self._send_due(now_s)
         elif self._unsent and self._connect_at_s is not None:
@@ -229,6 +204,38 @@ class PendingCalls(Generic[C]):
         if self._unsent and self.up:
             dues.append(min(call.not_before_s for call in self._unsent.values()))
         return min(dues, default=None)
+
+    def _refused(self, error: NearsightError, now_s: float) -> list[Action[C]]:
+        """An attempt to connect failed for a reason that may be temporary."""
+        self.up, self._connecting_until_s = False, None
+        if self._down_since_s is None:
+            self._down_since_s = now_s
+        self._put_off_connecting(now_s)
+        if now_s - self._down_since_s < self._settings.connect_grace_s:
+            return []
+        return self._fail_unsent(error)
+
+    def _rejected(self, error: NearsightError, now_s: float) -> list[Action[C]]:
+        """An attempt to connect failed permanently: a wrong key."""
+        self.up, self._connecting_until_s, self._connect_at_s = False, None, None
+        self._down_since_s = self._down_since_s or now_s
+        return self._fail_unsent(error)
+
+    def _lost(self, error: NearsightError, now_s: float) -> list[Action[C]]:
+        self.up, self._connecting_until_s, self._down_since_s = False, None, now_s
+        if self._failures:  # reconnect without delay only if an answer arrived since the last failure
+            self._put_off_connecting(now_s)
+        self._failures = max(self._failures, 1)
+        self._busy_until_s.clear()
+        actions: list[Action[C]] = []
+        for call in [call for call in self.calls.values() if call.request_id not in self._unsent]:
+            if call.refusal is not None:
+                continue
+            if self._may_retry(call, now_s):
+                self._unsent[call.request_id] = call
+            else:
+                actions.append(self._fail(call, error))
+        return actions + (self._connect_now(now_s) if self._unsent else [])
 
     def _connect_now(self, now_s: float) -> list[Action[C]]:
         if self._connecting_until_s is not None or (

@@ -282,7 +282,6 @@ class RpcServer:
             client_id=request.client_id,
             catalogue=catalogue,
             trace_id=request.trace_id,
-            peer_key=peer_key,
             caller=caller,
             blobs=request.blobs,
             stopping=partial(self._abandoned, caller),

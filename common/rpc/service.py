@@ -75,10 +75,8 @@ class CallContext:
     """Catalogue of the call; empty if the method has none."""
     trace_id: str = ""
     """Identifies the request in all tiers and logs; pass it on."""
-    peer_key: str | None = None
-    """The public key (Z85) that the peer proved to own; None without CURVE."""
     caller: Caller = LOCAL
-    """Owner of that key and its rights; `LOCAL` without CURVE."""
+    """Owner of the key that the peer proved to own, and its rights; `LOCAL` without CURVE."""
     blobs: Sequence[memoryview] = ()
     """The request's blobs, read-only."""
     queue_ms: float = 0.0

@@ -15,10 +15,10 @@ import zmq
 from zmq import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.endpoints import split_name, split_tcp
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
-from nearsight.common.rpc.links import Change, ConnectionEvent, Link, refusal
+from nearsight.common.rpc.links import Link, refusal
 from nearsight.common.rpc.names import NameResolver
 from nearsight.common.rpc.settings import PENDING_LIMIT_MAX
 from nearsight.common.rpc.sockets import Waker, out_of_descriptors, process_context
@@ -72,7 +72,7 @@ class Transport:
         self._by_name: dict[bytes, Link] = {}
         self._by_address: dict[str, Link] = {}
         self._attempts = 0
-        self._failed: list[tuple[Link, ConnectionEvent]] = []
+        self._failed: list[tuple[Link, NearsightError | None]] = []
         self._waker = Waker()
         self._caller_waker = Waker()
         self.wake, self.wake_caller = self._waker.wake, self._caller_waker.wake
@@ -107,7 +107,7 @@ class Transport:
                 raise
             invalid = Unavailable(f"{link.endpoint} is not an address", advice="write tcp://HOST:PORT")
             reason = invalid if error.errno == errno.EINVAL else out_of_descriptors()
-            self._failed.append((link, ConnectionEvent(Change.REFUSED, reason)))
+            self._failed.append((link, reason))
             return
         link.name, link.address = name, address
         self._by_name[name] = self._by_address[address] = link
@@ -157,8 +157,8 @@ class Transport:
                 messages.append((link, frames))
         return messages
 
-    def changes(self) -> list[tuple[Link, ConnectionEvent]]:
-        """The new connection events; for each connection up to the event that ended it."""
+    def changes(self) -> list[tuple[Link, NearsightError | None]]:
+        """The connections that are up (None), and the errors of those that ended or were refused."""
         if self._looked_up:  # otherwise all results belong to abandoned attempts
             self._take_names()
         found, self._failed = self._failed, []
@@ -171,12 +171,12 @@ class Transport:
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 link.up = link.proven = True
                 link.turn -= 1  # the next attempt begins with this address
-                found.append((link, ConnectionEvent(Change.UP)))
+                found.append((link, None))
                 continue
             del self._by_address[link.address]
             if link.up:
-                error = Unavailable(f"{link.endpoint}: the connection was lost during the request")
-                found.append((link, ConnectionEvent(Change.LOST, error)))
+                lost = f"{link.endpoint}: the connection was lost during the request"
+                found.append((link, Unavailable(lost)))
             else:
                 found.append((link, refusal(link, kind, value, find_reason=self._ask_why)))
         return found
@@ -218,7 +218,7 @@ class Transport:
                 continue
             del self._looked_up[link]
             if isinstance(address, Unavailable):
-                self._failed.append((link, ConnectionEvent(Change.REFUSED, address)))
+                self._failed.append((link, address))
             else:
                 self._connect(link, f"tcp://{address}:{split_name(link.endpoint)[1]}")
 

@@ -8,6 +8,7 @@ from nearsight.common.recognition.codec import features_from_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.effects import Extract
+from nearsight.common.rpc.allow_list import Caller
 from nearsight.common.rpc.service import CallContext, Deadline
 from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
@@ -73,10 +74,10 @@ def test_clients_with_the_same_name_are_distinguished_by_their_keys() -> None:
     reader = QueryReader(OrbExtractor(), RecognitionSettings())
     request, deadline = RecognizeRequest(image=ImageInput()), Deadline.after(1.0, SYSTEM_CLOCK)
 
-    def client(peer_key: str | None, client_id: str) -> str:
-        context = CallContext(deadline, client_id, peer_key=peer_key, blobs=[memoryview(PHOTO)])
+    def client(key: str, client_id: str) -> str:
+        context = CallContext(deadline, client_id, caller=Caller("a", key), blobs=[memoryview(PHOTO)])
         return reader.read(request, context).client
 
     assert client("key", "phone") == client("key", "phone")
-    assert len({client("key", "phone"), client("other key", "phone"), client(None, "phone")}) == 3
+    assert len({client("key", "phone"), client("other key", "phone"), client("", "phone")}) == 3
     assert client("key", "phone") != client("key", "tablet")

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.client import Channel, ChannelGroup
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.links import Change, ConnectionEvent, Link
+from nearsight.common.rpc.links import Link
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.transport import Transport
@@ -29,7 +29,7 @@ class InProcessTransport(Transport):
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._arrived: list[list[Buffer]] = []
-        self._changes: list[ConnectionEvent] = []
+        self._changes: list[NearsightError | None] = []
         self._epoch = 0
         self._connected = False
 
@@ -39,7 +39,7 @@ class InProcessTransport(Transport):
         self._connected = self._server.serving
         error = None if self._connected else Unavailable("the server is not serving")
         with self._lock:
-            self._changes.append(ConnectionEvent(Change.REFUSED if error else Change.UP, error))
+            self._changes.append(error)
 
     def disconnect(self, link: Link) -> None:
         with self._lock:
@@ -50,9 +50,7 @@ class InProcessTransport(Transport):
     def interrupt(self) -> None:
         """Lose the connection during a request, as with a broken network."""
         with self._lock:
-            self._changes.append(
-                ConnectionEvent(Change.LOST, Unavailable("the connection was lost during the request"))
-            )
+            self._changes.append(Unavailable("the connection was lost during the request"))
         self.wake()
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
@@ -74,7 +72,7 @@ class InProcessTransport(Transport):
             arrived, self._arrived = self._arrived, []
         return [(self.link, frames) for frames in arrived]
 
-    def changes(self) -> list[tuple[Link, ConnectionEvent]]:
+    def changes(self) -> list[tuple[Link, NearsightError | None]]:
         with self._lock:
             changes, self._changes = self._changes, []
         return [(self.link, change) for change in changes]

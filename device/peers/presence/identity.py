@@ -145,15 +145,15 @@ def proven_id(claimed: int, context: CallContext) -> NodeId:
     """
     if not is_node_id(claimed):
         raise InvalidArgument(f"{claimed} is not a node id")
-    if context.peer_key is not None and node_id_of_key(context.peer_key) != claimed:
+    if context.caller.key and node_id_of_key(context.caller.key) != claimed:
         raise Unauthenticated(f"the key does not belong to the node {shown(claimed)}")
     return NodeId(claimed)
 
 
 def caller_of(context: CallContext) -> NodeId:
     """The calling node: by its key, without keys by the id that it states; 0 if that is not an id."""
-    if context.peer_key is not None:
-        return node_id_of_key(context.peer_key)
+    if context.caller.key:
+        return node_id_of_key(context.caller.key)
     try:
         return NodeId(int(context.client_id, 16))
     except ValueError:

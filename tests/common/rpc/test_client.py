@@ -17,7 +17,7 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.rpc.client import Channel, ChannelGroup, Reply, Stub
-from nearsight.common.rpc.links import ConnectionEvent, Link
+from nearsight.common.rpc.links import Link
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.protos import echo_pb2, rpc_pb2
 from support.inprocess import InProcessTransport, channel_over
@@ -248,7 +248,7 @@ def test_an_exception_in_the_transport_fails_the_calls_and_the_thread_continues(
     class Broken(InProcessTransport):
         broken = True
 
-        def changes(self) -> list[tuple[Link, ConnectionEvent]]:
+        def changes(self) -> list[tuple[Link, NearsightError | None]]:
             if self.broken:
                 self.broken = False
                 raise RuntimeError("bug")

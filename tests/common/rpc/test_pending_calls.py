@@ -87,7 +87,7 @@ def test_a_new_connection_ends_the_pause_for_a_busy_server() -> None:
     calls = connected()
     calls.server_busy(of_kind(1, "photos"), 5.0, 0.0)
     calls.submit(of_kind(2, "photos"), 0.0)
-    assert failures(calls.lost(GONE, 0.01)) == []
+    assert failures(calls.disconnected(GONE, 0.01)) == []
     assert failures(calls.tick(0.1)) == [(2, Overloaded)]
     calls.connected(0.2)
     assert sends(calls.submit(of_kind(3, "photos"), 0.2)) == [3]
@@ -106,23 +106,23 @@ def test_a_call_ends_at_its_deadline_whether_it_was_sent_or_not() -> None:
 def test_calls_wait_for_an_absent_server_only_as_long_as_the_grace() -> None:
     calls = calls_with(connect_grace_s=0.5, connect_interval_s=0.1)
     calls.submit(call(1), 0.0)
-    assert calls.refused(GONE, 0.01) == []
+    assert calls.disconnected(GONE, 0.01) == []
     due_s = calls.next_due_s()
     assert due_s is not None
     assert 0.05 <= due_s <= 0.17
     assert calls.tick(due_s) == [Connect()]
-    assert failures(calls.refused(GONE, 0.52)) == [(1, Unavailable)]
+    assert failures(calls.disconnected(GONE, 0.52)) == [(1, Unavailable)]
     assert len(calls.calls) == 0
 
 
 def test_after_the_grace_each_call_makes_one_attempt_and_fails_with_it() -> None:
     calls = calls_with(connect_grace_s=0.5)
     calls.submit(call(1), 0.0)
-    calls.refused(GONE, 0.0)
+    calls.disconnected(GONE, 0.0)
     calls.tick(0.3)
-    calls.refused(GONE, 0.6)
+    calls.disconnected(GONE, 0.6)
     assert calls.submit(call(2), 5.0) == [Connect()]
-    assert failures(calls.refused(GONE, 5.001)) == [(2, Unavailable)]
+    assert failures(calls.disconnected(GONE, 5.001)) == [(2, Unavailable)]
 
 
 def test_the_rate_of_attempts_to_connect_to_an_absent_server_is_limited() -> None:
@@ -135,7 +135,7 @@ def test_the_rate_of_attempts_to_connect_to_an_absent_server_is_limited() -> Non
         actions = calls.submit(call(number, deadline_s=now_s + 60.0), now_s) + calls.tick(now_s)
         if Connect() in actions:
             attempts += 1
-            actions += calls.refused(GONE, now_s)
+            actions += calls.disconnected(GONE, now_s)
         failed += len(failures(actions))
     assert 8 <= attempts <= 30
     assert failed + len(calls.calls) == 10_000
@@ -152,7 +152,7 @@ def test_the_rate_of_attempts_is_limited_for_a_server_that_closes_each_connectio
     calls.submit(call(1, deadline_s=60.0), now_s)
     for _ in range(10_000):
         now_s += 0.001
-        actions = calls.tick(now_s) if not calls.up else calls.lost(GONE, now_s)
+        actions = calls.tick(now_s) if not calls.up else calls.disconnected(GONE, now_s)
         if Connect() in actions:
             attempts += 1
             calls.connected(now_s)
@@ -163,7 +163,7 @@ def test_the_rate_of_attempts_is_limited_for_a_server_that_closes_each_connectio
 def test_a_server_that_returns_within_the_grace_answers_the_waiting_calls() -> None:
     calls = calls_with(connect_grace_s=0.5)
     calls.submit(call(1, idempotent=False), 0.0)
-    calls.refused(GONE, 0.0)
+    calls.disconnected(GONE, 0.0)
     assert calls.tick(0.2) == [Connect()]
     assert sends(calls.connected(0.2)) == [1]
 
@@ -173,19 +173,19 @@ def test_a_refused_key_fails_all_waiting_calls_at_once() -> None:
     calls.submit(call(1), 0.0)
     calls.submit(call(2), 0.0)
     error = Unauthenticated("no")
-    assert failures(calls.rejected(error, 0.01)) == [(1, Unauthenticated), (2, Unauthenticated)]
+    assert failures(calls.disconnected(error, 0.01)) == [(1, Unauthenticated), (2, Unauthenticated)]
 
 
 def test_a_lost_connection_fails_calls_that_may_have_been_served() -> None:
     calls = connected()
     calls.submit(call(1, idempotent=False), 0.0)
-    assert failures(calls.lost(GONE, 0.1)) == [(1, Unavailable)]
+    assert failures(calls.disconnected(GONE, 0.1)) == [(1, Unavailable)]
 
 
 def test_a_lost_connection_repeats_idempotent_calls_on_the_next_one() -> None:
     calls = connected(backoff_s=0.05)
     calls.submit(call(1), 0.0)
-    assert calls.lost(GONE, 0.1) == [Connect()]
+    assert calls.disconnected(GONE, 0.1) == [Connect()]
     assert sends(calls.connected(0.11)) == []  # not before the jittered wait
     due_s = calls.next_due_s()
     assert due_s is not None
@@ -195,16 +195,16 @@ def test_a_lost_connection_repeats_idempotent_calls_on_the_next_one() -> None:
 def test_a_call_is_not_repeated_beyond_its_attempts() -> None:
     calls = connected(max_attempts=2)
     calls.submit(call(1), 0.0)
-    calls.lost(GONE, 0.1)
+    calls.disconnected(GONE, 0.1)
     assert sends(calls.connected(0.5)) == [1]
-    assert failures(calls.lost(GONE, 0.6)) == [(1, Unavailable)]
+    assert failures(calls.disconnected(GONE, 0.6)) == [(1, Unavailable)]
 
 
 def test_a_call_is_not_repeated_without_budget() -> None:
     calls = connected(retry_burst=1, retry_ratio=0.0)
     calls.submit(call(1), 0.0)
     calls.submit(call(2), 0.0)
-    assert failures(calls.lost(GONE, 0.1)) == [(2, Unavailable)]
+    assert failures(calls.disconnected(GONE, 0.1)) == [(2, Unavailable)]
 
 
 @given(st.lists(st.booleans(), max_size=100), st.floats(0.0, 1.0), st.floats(0.0, 20.0))
@@ -216,7 +216,7 @@ def test_retries_never_exceed_burst_plus_ratio_of_calls(
     for number, lost in enumerate(losses):
         now_s += 1e-3
         if lost:
-            calls.lost(GONE, now_s)
+            calls.disconnected(GONE, now_s)
             calls.connected(now_s)
             retried += len(sends(calls.tick(now_s + 0.5e-3)))
         else:
@@ -228,7 +228,7 @@ def test_retries_never_exceed_burst_plus_ratio_of_calls(
 def test_a_call_is_not_repeated_when_the_wait_would_outlast_it() -> None:
     calls = connected(backoff_s=1.0)
     calls.submit(call(1, deadline_s=0.5), 0.0)
-    assert failures(calls.lost(GONE, 0.1)) == [(1, Unavailable)]
+    assert failures(calls.disconnected(GONE, 0.1)) == [(1, Unavailable)]
 
 
 def test_a_call_without_room_is_sent_a_little_later_and_not_as_a_retry() -> None:
@@ -325,10 +325,10 @@ def test_every_call_ends_exactly_once_and_by_its_deadline_in_any_order_of_events
             perform(calls.connected(now_s))
         elif event in {"refused", "rejected"} and state == "connecting":
             state = "idle"
-            perform(getattr(calls, event)(GONE, now_s))
+            perform(calls.disconnected(GONE if event == "refused" else Unauthenticated("no"), now_s))
         elif event == "lost" and state == "up":
             state = "idle"
-            perform(calls.lost(GONE, now_s))
+            perform(calls.disconnected(GONE, now_s))
         elif event == "answer" and state == "up" and submitted:
             number = submitted[pick % len(submitted)]
             if number not in calls._unsent and calls.answered(number) is not None:

@@ -34,7 +34,7 @@ def test_a_client_with_an_allowed_key_is_identified_by_it(keys: Keys) -> None:
     seen = []
 
     def look(request: echo_pb2.EchoRequest, context: object) -> echo_pb2.EchoResponse:
-        seen.append(context.peer_key)  # type: ignore[attr-defined]
+        seen.append(context.caller.key)  # type: ignore[attr-defined]
         return echo_pb2.EchoResponse(text=request.text)
 
     with (

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InternalError, NotFound, Overloaded, StatusCode, Unavailable
 from nearsight.common.logging import configure_logging
+from nearsight.common.rpc.allow_list import LOCAL
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
@@ -43,7 +44,7 @@ def test_the_handler_receives_client_catalogue_trace_id_and_deadline() -> None:
         stub.echo(text(), timeout_s=1000, client_id="visitor")
     assert (seen[0].client_id, seen[0].catalogue, seen[0].trace_id) == ("test", "museum", "t-1")
     assert 500.0 < seen[0].deadline.remaining_s() <= 1000.0
-    assert seen[0].peer_key is None
+    assert seen[0].caller is LOCAL
     assert seen[1].client_id == "visitor"
     assert seen[1].trace_id
 
