@@ -1,9 +1,10 @@
-"""Futures: creating them, chaining them, and passing their outcomes to a background thread."""
+"""Futures: creating and chaining them, work in a thread of its own, outcomes for a background thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from threading import Thread
 from typing import Any, TypeVar
 
 from nearsight.common.background.worker import BackgroundWorker
@@ -32,6 +33,20 @@ def failed(error: NearsightError) -> Future[A]:
     future: Future[A] = pending()
     future.set_exception(error)
     return future
+
+
+def in_thread(work: Callable[[], A], name: str) -> Future[A]:
+    """The outcome of work in a thread of its own, for which the end of the process does not wait."""
+    outcome: Future[A] = pending()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001  raised where the outcome is read
+            outcome.set_exception(error)
+
+    Thread(target=run, name=name, daemon=True).start()
+    return outcome
 
 
 def then(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from concurrent.futures import Future
+from functools import partial
 
+from nearsight.common.background.futures import in_thread
 from nearsight.common.errors import (
     CorruptStore,
     DeadlineExceeded,
@@ -50,18 +50,10 @@ class NetworkLoader:
             If the time limit is exceeded. The load continues on its thread, since the library cannot
             interrupt it.
         """
-        outcome: Future[Network] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(self._load(manifest))
-            except Exception as error:  # noqa: BLE001  raised again below
-                outcome.set_exception(error)
-
         name = manifest.name
-        threading.Thread(target=run, name=f"nearsight-load-{name}", daemon=True).start()
+        loading = in_thread(partial(self._load, manifest), f"nearsight-load-{name}")
         try:
-            return outcome.result(self._limit_s)
+            return loading.result(self._limit_s)
         except TimeoutError as error:
             raise Unavailable(
                 f"loading network {name} exceeded the time limit of {self._limit_s:g} s", advice="see the log"

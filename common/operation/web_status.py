@@ -6,15 +6,14 @@ import json
 import ssl
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
-from threading import Thread
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from nearsight.common.background.futures import pending
+from nearsight.common.background.futures import in_thread
 from nearsight.common.operation.status import DaemonStatus, ask_status
 from nearsight.common.rpc.security import ClientSecurity
 
@@ -33,7 +32,8 @@ def ask_each_status(
     web = [endpoint for endpoint in endpoints if endpoint.startswith(("http://", "https://"))]
     others = [(one, keys) for one, keys in zip(endpoints, security, strict=True) if one not in web]
     until_s = time.monotonic() + timeout_s
-    asked = {url: _ask_in_thread(url, timeout_s) for url in web}
+    # The process may end before these threads: urllib has a timeout for single reads only.
+    asked = {url: in_thread(partial(ask_web_status, url, timeout_s), "web-status") for url in web}
     answers = iter(
         ask_status([one for one, _ in others], timeout_s=timeout_s, security=[keys for _, keys in others])
     )
@@ -45,20 +45,6 @@ def ask_each_status(
             return DaemonStatus(url, error=f"the answer was not complete after {timeout_s:g} s")
 
     return tuple(answer_of(one) if one in asked else next(answers) for one in endpoints)
-
-
-def _ask_in_thread(url: str, timeout_s: float) -> Future[DaemonStatus]:
-    # The process may end before this thread: urllib has a timeout for single reads only.
-    answer: Future[DaemonStatus] = pending()
-
-    def ask() -> None:
-        try:
-            answer.set_result(ask_web_status(url, timeout_s))
-        except BaseException as error:  # noqa: BLE001  raised again by the caller
-            answer.set_exception(error)
-
-    Thread(target=ask, name="web-status", daemon=True).start()
-    return answer
 
 
 def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:

@@ -9,9 +9,10 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from queue import SimpleQueue
 
-from nearsight.common.background.futures import pending
+from nearsight.common.background.futures import in_thread
 from nearsight.common.errors import Unavailable
 
 LONGEST_S = 2.0
@@ -42,13 +43,9 @@ class NameResolver:
         with self._lock:
             lookup = self._running.get(host)
             if lookup is None:
-                lookup = self._running[host] = pending()
-                threading.Thread(
-                    target=self._resolve, args=(host, lookup), name="rpc-name", daemon=True
-                ).start()
-        threading.Thread(
-            target=self._hand_over, args=(ticket, host, lookup, turn), name="rpc-name-wait", daemon=True
-        ).start()
+                lookup = self._running[host] = in_thread(partial(_addresses_of, host), "rpc-name")
+                lookup.add_done_callback(lambda _: self._running.pop(host))
+        in_thread(partial(self._hand_over, ticket, host, lookup, turn), "rpc-name-wait")
 
     def found(self) -> list[tuple[int, str | Unavailable]]:
         """The completed lookups: ticket, and either the address for an endpoint or the error."""
@@ -56,18 +53,6 @@ class NameResolver:
         while not self._found.empty():  # only the caller takes results
             results.append(self._found.get())
         return results
-
-    def _resolve(self, host: str, lookup: Future[list[str]]) -> None:
-        try:
-            entries = [(family, where[0]) for family, *_, where in socket.getaddrinfo(host, None)]
-        except (OSError, UnicodeError) as error:
-            lookup.set_exception(_unknown(host, getattr(error, "strerror", None) or str(error)))
-        else:
-            old = [str(address) for family, address in entries if family == socket.AF_INET]
-            new = [f"[{address}]" for family, address in entries if family == socket.AF_INET6]
-            lookup.set_result(list(dict.fromkeys(old + new)))  # each address is listed once per socket type
-        with self._lock:
-            del self._running[host]
 
     def _hand_over(self, ticket: int, host: str, lookup: Future[list[str]], turn: int) -> None:
         wait([lookup], LONGEST_S)
@@ -81,6 +66,16 @@ class NameResolver:
             result = addresses[turn % len(addresses)]
         self._found.put((ticket, result))
         self._wake()
+
+
+def _addresses_of(host: str) -> list[str]:
+    try:
+        entries = [(family, where[0]) for family, *_, where in socket.getaddrinfo(host, None)]
+    except (OSError, UnicodeError) as error:
+        raise _unknown(host, getattr(error, "strerror", None) or str(error)) from error
+    old = [str(address) for family, address in entries if family == socket.AF_INET]
+    new = [f"[{address}]" for family, address in entries if family == socket.AF_INET6]
+    return list(dict.fromkeys(old + new))  # each address is listed once per socket type
 
 
 def _unknown(host: str, reason: str) -> Unavailable:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import fields, replace
+from functools import partial
 
-from nearsight.common.background.futures import flat, pending, then
+from nearsight.common.background.futures import flat, in_thread, then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
@@ -256,17 +256,8 @@ class PeerNode:
     def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
         if not split_name(endpoint)[0]:
             return self._ping_now(node, endpoint)
-        begun: Future[Future[PingReply]] = pending()
-
-        def begin() -> None:
-            try:
-                begun.set_result(self._ping_now(node, endpoint))
-            except NearsightError as error:
-                begun.set_exception(error)
-
-        # In a thread of its own: resolving a name may take many seconds, and must not block presence.
-        threading.Thread(target=begin, name="peers-name", daemon=True).start()
-        return flat(begun)
+        # Resolving a name may take many seconds, and must not block presence.
+        return flat(in_thread(partial(self._ping_now, node, endpoint), "peers-name"))
 
     def _ping_now(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
         request = PingRequest(

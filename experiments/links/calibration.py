@@ -11,7 +11,7 @@ import json
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,8 @@ class Calibration:
     """Median round trip without the proxy, and the round trip that the link adds to it [ms]."""
     rtt_spread_ms: float
     """Interquartile range of the round trips through the link [ms]."""
-    up_mbps: float
-    down_mbps: float
+    up_mbps: float = 0.0
+    down_mbps: float = 0.0
     """Measured rates [10⁶ bit/s]; 0 where no rate was requested."""
 
     @property
@@ -158,44 +158,27 @@ def calibrate(
         end = peer or ("127.0.0.1", probe.port)
         loopback_ms = statistics.median(probe.rtt_ms(probe.port))
 
-        def trial(compensation_ms: float) -> _Trial:
+        def trial(compensation_ms: float) -> Calibration:
             """Measure the round trip that the link adds."""
             with ShapingProxy(end, own, rng=rng, compensation_s=compensation_ms / 1000) as proxy:
                 times_ms = probe.rtt_ms(proxy.address[1], echoes)
-            quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
-            return _Trial(compensation_ms, float(median) - loopback_ms, float(three_quarters - quarter))
+            quarter, median, three_quarters = map(float, np.percentile(times_ms, [25, 50, 75]))
+            rtt_ms, spread_ms = median - loopback_ms, three_quarters - quarter
+            return Calibration(steady, kernel, compensation_ms, loopback_ms, rtt_ms, spread_ms)
 
         best = trial(0.0)
         for _ in range(ROUNDS):
-            if abs(best.added_ms - steady.rtt_ms) <= TARGET_RTT_ERROR_MS / 5 or not own.rtt_ms:
+            if abs(best.rtt_error_ms) <= TARGET_RTT_ERROR_MS / 5 or not own.rtt_ms:
                 break
-            compensation_ms = best.compensation_ms + (best.added_ms - steady.rtt_ms) / 2
+            compensation_ms = best.compensation_ms + best.rtt_error_ms / 2
             another = trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2))
-            best = min(best, another, key=lambda one: abs(one.added_ms - steady.rtt_ms))
+            best = min(best, another, key=lambda one: abs(one.rtt_error_ms))
         with ShapingProxy(end, own, rng=rng) as proxy:
             up_mbps, down_mbps = (
                 probe.rate_mbps(proxy.address[1], way, _burst_bytes(rate)) if rate else 0.0
                 for way, rate in (("up", steady.up_mbps), ("down", steady.down_mbps))
             )
-    return Calibration(
-        asked=steady,
-        kernel=kernel,
-        compensation_ms=best.compensation_ms,
-        loopback_rtt_ms=loopback_ms,
-        rtt_ms=best.added_ms,
-        rtt_spread_ms=best.spread_ms,
-        up_mbps=up_mbps,
-        down_mbps=down_mbps,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """The round trip that a link adds with a compensation, and its interquartile range [ms]."""
-
-    compensation_ms: float
-    added_ms: float
-    spread_ms: float
+    return replace(best, up_mbps=up_mbps, down_mbps=down_mbps)
 
 
 def _burst_bytes(rate_mbps: float) -> int:

@@ -38,19 +38,12 @@ def _serve_one(connection: socket.socket) -> None:
             while data := connection.recv(64):
                 connection.sendall(data)
         elif mode == _SINK:
-            size_bytes = int.from_bytes(_receive(connection, 8))
+            size_bytes = int.from_bytes(connection.recv(8, socket.MSG_WAITALL))
             connection.sendall(json.dumps(_time_arrival(connection, size_bytes)).encode() + b"\n")
             connection.recv(1)
         elif mode == _SOURCE:
-            connection.sendall(bytes(int.from_bytes(_receive(connection, 8))))
+            connection.sendall(bytes(int.from_bytes(connection.recv(8, socket.MSG_WAITALL))))
             connection.recv(1)
-
-
-def _receive(connection: socket.socket, size_bytes: int) -> bytes:
-    data = b""
-    while len(data) < size_bytes:
-        data += _receive_some(connection, size_bytes - len(data))
-    return data
 
 
 def _receive_some(connection: socket.socket, most_bytes: int) -> bytes:
@@ -78,7 +71,7 @@ def measure_rtt_ms(port: int, count: int) -> list[float]:
         for _ in range(count + 1):
             start_s = time.perf_counter()
             connection.sendall(b"x")
-            _receive(connection, 1)
+            _receive_some(connection, 1)
             times_ms.append((time.perf_counter() - start_s) * 1000)
         return times_ms[1:]  # the first round trip includes the wait for the handshake
 
