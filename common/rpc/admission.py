@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -217,11 +218,11 @@ class AdmissionQueue(Generic[T]):
 
     def _in_order(self) -> list[_Waiting[T]]:
         """All waiting requests in the order of service if no others arrive."""
-        before = self._new, self._old, self._new_in_a_row, self.size
-        self._new, self._old = ({name: peer.copy() for name, peer in one.items()} for one in before[:2])
-        order = [self._pop() for _ in range(self.size)]
-        self._new, self._old, self._new_in_a_row, self.size = before
-        return order
+        same = copy(self)
+        same._new, same._old = (
+            {name: peer.copy() for name, peer in ring.items()} for ring in (self._new, self._old)
+        )
+        return [same._pop() for _ in range(self.size)]
 
     def _drop_last(self, newest: Sender) -> T:
         """Remove the last request of the peer with the most requests, from its client with the most.

@@ -34,9 +34,6 @@ PROTOCOL = 1
 LARGEST_HEADER = 4096
 """Maximum size of a request's header without the message [bytes]: ids and names."""
 
-MOST_FRAMES = 16384
-"""Maximum number of frames of one message."""
-
 LONGEST_TEXT = 2000
 """Maximum length of a transmitted error text [characters]; a text may quote what the peer sent."""
 
@@ -219,8 +216,6 @@ def _open(
     """Parse the first frame into the header; returns the blobs."""
     if not frames:
         raise InvalidMessage("a call has at least a header")
-    if len(frames) > MOST_FRAMES:
-        raise InvalidMessage(f"a call has at most {MOST_FRAMES} frames, not {len(frames)}")
     try:
         header.ParseFromString(bytes(frames[0]))
     except (DecodeError, UnicodeDecodeError) as error:

@@ -21,7 +21,6 @@ from nearsight.common.errors import (
 from nearsight.common.rpc.envelope import (
     LARGEST_HEADER,
     LONGEST_S,
-    MOST_FRAMES,
     Buffer,
     Hop,
     as_blob,
@@ -135,11 +134,6 @@ def test_a_header_beyond_the_size_limit_is_refused() -> None:
         decode_request([header.SerializeToString()])
     large = rpc_pb2.RequestHeader(protocol=1, message=b"x" * 10 * LARGEST_HEADER)
     assert len(decode_request([large.SerializeToString()]).message) == 10 * LARGEST_HEADER
-
-
-def test_too_many_frames_are_refused() -> None:
-    with pytest.raises(InvalidMessage, match="frames"):
-        decode_request([rpc_pb2.RequestHeader(protocol=1).SerializeToString(), *[b""] * MOST_FRAMES])
 
 
 def test_an_array_becomes_a_blob_without_a_copy() -> None:

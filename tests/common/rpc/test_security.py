@@ -10,7 +10,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated, Unavailable
-from nearsight.common.rpc.allow_list import AllowList, allow_client
+from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.listener import Listener, Received
 from nearsight.common.rpc.security import (
@@ -143,18 +143,6 @@ def test_a_server_without_keys_receives_no_request_of_a_client_with_keys(keys: K
     ):
         stub.echo(text(), timeout_s=60)
     assert echo.seen == []
-
-
-def test_a_key_that_is_allowed_later_connects_without_a_restart(keys: Keys) -> None:
-    late = generate_keys(keys.folder, "late")
-    with (
-        serving(ScriptedEcho(), listen=TCP, security=keys.server) as server,
-        echo_stub_to(server.endpoint, keys.of("late")) as stub,
-    ):
-        with pytest.raises(Unauthenticated):
-            stub.echo(text(), timeout_s=60)
-        allow_client(late.public_file, keys.allowed)
-        assert stub.echo(text("in"), timeout_s=60).message.text == "in"
 
 
 def test_the_connection_recovers_after_a_restart_of_the_server_with_the_same_key(keys: Keys) -> None:

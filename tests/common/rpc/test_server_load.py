@@ -12,19 +12,6 @@ from support.rpc import Answers, Gate, ScriptedEcho, echo_stub, request_frames, 
 from support.waiting import wait_until
 
 
-def test_a_request_beyond_the_queue_limit_is_overloaded_at_once() -> None:
-    gate = Gate()
-    with serving(ScriptedEcho(gate), workers=1, queue_limit=2) as server, echo_stub(server) as stub:
-        running = stub.echo.future(text("running"), timeout_s=60)
-        assert gate.entered.acquire(timeout=60)
-        waiting = [stub.echo.future(text(str(n)), timeout_s=60) for n in range(2)]
-        wait_until(lambda: server.queue_length == 2)
-        with pytest.raises(Overloaded, match="full"):
-            stub.echo(text("one more"), timeout_s=60)
-        gate.open.set()
-        assert [f.result(60).message.text for f in (running, *waiting)] == ["running", "0", "1"]
-
-
 def test_a_request_that_waits_longer_than_the_limit_is_overloaded_while_all_workers_are_busy() -> None:
     gate, clock = Gate(), ManualClock()
     echo = ScriptedEcho(gate)
@@ -51,14 +38,6 @@ def test_deadline_during_queue_is_answered_and_the_request_never_started() -> No
         assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
         gate.open.set()
     assert echo.seen == ["running"]
-
-
-def test_a_request_without_time_left_is_not_started() -> None:
-    echo, answers = ScriptedEcho(), Answers()
-    with serving(echo) as server:
-        server.submit(request_frames(time_left_s=0.0), answers, peer=1)
-        assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
-    assert echo.seen == []
 
 
 def test_deadline_during_handler_is_answered_as_exceeded_and_once() -> None:
@@ -107,22 +86,6 @@ def test_a_client_with_one_request_does_not_wait_for_all_requests_of_another(
         gate.open.set()
         assert answers.next().status == StatusCode.OK
     assert echo.seen[:3] == ["running", "greedy", "honest"]
-
-
-def test_a_request_that_is_predicted_to_wait_too_long_is_refused_early() -> None:
-    gate = Gate()
-    with serving(ScriptedEcho(gate), workers=1, queue_timeout_s=600) as server:
-        server._pool._queue.served(450.0)
-        server.submit(request_frames("running"), Answers(), peer=0)
-        assert gate.entered.acquire(timeout=60)
-        for _ in range(2):
-            server.submit(request_frames("waits", time_left_s=6000.0), Answers(), peer=1)
-        answers = Answers()
-        server.submit(request_frames("refused", time_left_s=6000.0), answers, peer=1)
-        refused = answers.next()
-        assert refused.status == StatusCode.OVERLOADED
-        assert "too busy: 2 requests" in refused.error
-        gate.open.set()
 
 
 def test_after_a_refusal_the_client_itself_refuses_its_next_requests() -> None:

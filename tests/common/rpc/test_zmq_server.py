@@ -239,7 +239,7 @@ def test_requests_beyond_the_queue_are_refused_while_every_worker_is_busy() -> N
         for _ in running:
             assert gate.entered.acquire(timeout=60)
         waiting = stub.echo.future(text(), timeout_s=60)
-        with pytest.raises(Overloaded):
+        with pytest.raises(Overloaded, match="full"):
             stub.echo(text(), timeout_s=60)
         gate.open.set()
         for future in (*running, waiting):
