@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
 
 from nearsight.common.background.futures import in_thread
 from nearsight.common.errors import Unavailable
@@ -20,22 +18,14 @@ LONGEST_S = 2.0
 
 
 class NameResolver:
-    """Resolves names on its own threads, with one lookup at a time per name. Thread-safe.
+    """Resolves names on its own threads, with one lookup at a time per name. Thread-safe."""
 
-    Parameters
-    ----------
-    wake : callable
-        Called, from any thread, when `found` has a result.
-    """
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[str, Future[list[str]]] = {}
-        self._found: SimpleQueue[tuple[int, str | Unavailable]] = SimpleQueue()
 
-    def look_up(self, ticket: int, host: str, turn: int = 0) -> None:
-        """Begin a lookup; `found` returns the result with this ticket, after `LONGEST_S` at the latest.
+    def look_up(self, host: str, turn: int = 0) -> Future[str]:
+        """The address of a host for an endpoint, or `Unavailable`; after `LONGEST_S` at the latest.
 
         If a host has several addresses, successive turns take successive addresses: IPv4 first, then IPv6,
         then again from the start.
@@ -45,27 +35,15 @@ class NameResolver:
             if lookup is None:
                 lookup = self._running[host] = in_thread(partial(_addresses_of, host), "rpc-name")
                 lookup.add_done_callback(lambda _: self._running.pop(host))
-        in_thread(partial(self._hand_over, ticket, host, lookup, turn), "rpc-name-wait")
+        return in_thread(partial(_one_address, host, lookup, turn), "rpc-name-wait")
 
-    def found(self) -> list[tuple[int, str | Unavailable]]:
-        """The completed lookups: ticket, and either the address for an endpoint or the error."""
-        results = []
-        while not self._found.empty():  # only the caller takes results
-            results.append(self._found.get())
-        return results
 
-    def _hand_over(self, ticket: int, host: str, lookup: Future[list[str]], turn: int) -> None:
-        wait([lookup], LONGEST_S)
-        result: str | Unavailable
-        if not lookup.done():
-            result = _unknown(host, f"no answer within {LONGEST_S:g} s")
-        elif isinstance(error := lookup.exception(), Unavailable):
-            result = error
-        else:
-            addresses = lookup.result()
-            result = addresses[turn % len(addresses)]
-        self._found.put((ticket, result))
-        self._wake()
+def _one_address(host: str, lookup: Future[list[str]], turn: int) -> str:
+    try:
+        addresses = lookup.result(LONGEST_S)
+    except TimeoutError as error:
+        raise _unknown(host, f"no answer within {LONGEST_S:g} s") from error
+    return addresses[turn % len(addresses)]
 
 
 def _addresses_of(host: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import select
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import zmq
 from zmq import zmq_poll
@@ -79,16 +80,16 @@ class Transport:
         """Interrupt `wait` or `wait_in_caller`; any thread may call them."""
         self._all = self._changes_only = _poller_on(self._waker)
         self._caller_poller = _poller_on(self._caller_waker)
-        self._names = NameResolver(self.wake)
-        self._looked_up: dict[Link, int] = {}  # with the number of the attempt
+        self._names = NameResolver()
+        self._looked_up: dict[Link, Future[str]] = {}
 
     def connect(self, link: Link) -> None:
         """Begin one attempt to connect; replaces an existing connection."""
         self.disconnect(link)
         host, _ = split_name(link.endpoint)
         if host:
-            self._looked_up[link] = self._attempts = self._attempts + 1
-            self._names.look_up(self._attempts, host, link.turn)
+            self._looked_up[link] = lookup = self._names.look_up(host, link.turn)
+            lookup.add_done_callback(lambda _: self.wake())
             link.turn += 1
         else:
             self._connect(link, link.endpoint)
@@ -159,8 +160,7 @@ class Transport:
 
     def changes(self) -> list[tuple[Link, NearsightError | None]]:
         """The connections that are up (None), and the errors of those that ended or were refused."""
-        if self._looked_up:  # otherwise all results belong to abandoned attempts
-            self._take_names()
+        self._take_names()
         found, self._failed = self._failed, []
         while self._monitor is not None and zmq_poll([(self._monitor, _POLLIN)], 0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
@@ -212,15 +212,13 @@ class Transport:
 
     def _take_names(self) -> None:
         """Connect to the servers whose names were resolved."""
-        for attempt, address in self._names.found():
-            link = next((one for one, latest in self._looked_up.items() if latest == attempt), None)
-            if link is None:  # abandoned
-                continue
+        for link, lookup in [one for one in self._looked_up.items() if one[1].done()]:
             del self._looked_up[link]
-            if isinstance(address, Unavailable):
-                self._failed.append((link, address))
+            error = lookup.exception()
+            if isinstance(error, Unavailable):
+                self._failed.append((link, error))
             else:
-                self._connect(link, f"tcp://{address}:{split_name(link.endpoint)[1]}")
+                self._connect(link, f"tcp://{lookup.result()}:{split_name(link.endpoint)[1]}")
 
     def _free_spelling(self, endpoint: str) -> str:
         for _ in range(_SPELLINGS):
