@@ -54,7 +54,9 @@ class DeviceRecognitionService(Service):
 
         def deliver(outcome: Outcome) -> None:
             if isinstance(outcome, Recognition):
-                _add_hops(outcome, context)
+                *below, own = outcome.hops  # the server adds this daemon's own
+                context.hops.extend(below)
+                context.next_tier_ms += own.next_tier_ms
                 answer.set_result(_to_proto(outcome))
             else:
                 answer.set_exception(outcome)
@@ -73,15 +75,6 @@ def _content(request: RecognizeRequest, context: CallContext) -> bytes | Feature
     return bytes(context.blobs[0])
 
 
-def _add_hops(recognition: Recognition, context: CallContext) -> None:
-    """Add the hops of the called tiers; the server adds this daemon's own."""
-    *below, own = recognition.hops
-    context.hops.extend(below)
-    context.next_tier_ms += own.next_tier_ms
-
-
 def _to_proto(recognition: Recognition) -> RecognizeResponse:
-    response = RecognizeResponse(answered_by=recognition.answered_by, grain=recognition.grain)
-    if recognition.object is not None:
-        response.object.CopyFrom(recognized_object_to_proto(recognition.object))
-    return response
+    found = recognized_object_to_proto(recognition.object) if recognition.object is not None else None
+    return RecognizeResponse(object=found, answered_by=recognition.answered_by, grain=recognition.grain)

@@ -349,7 +349,7 @@ class RequestFlow(Generic[Q]):
         kind = kinds.pop() if len(kinds) == 1 else Unavailable
         advice = self.last_error.advice if self.last_error is not None else ""
         if all(isinstance(error, Unavailable) and not error.reached for error in self._errors):
-            advice = self._tiers.unreachable_advice or advice
+            advice = self._tiers.rules.unreachable_advice or advice
         return kind(f"no tier answered{self._history()}", advice=advice or NO_TIER_ADVICE)
 
     def _advice_for_time(self) -> str:

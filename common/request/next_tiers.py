@@ -210,9 +210,7 @@ class NextTiers:
     ) -> None:
         self.names = tuple(names)
         """Names of the tiers, in the order in which they are asked."""
-        self._rules = rules
-        self.unreachable_advice = rules.unreachable_advice
-        """Advice if no tier is reachable."""
+        self.rules = rules
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(computing_ms) for name in self._breakers}
         self.features_bytes = query_features * BYTES_PER_FEATURE
@@ -246,8 +244,8 @@ class NextTiers:
             form = self._forms[tier].choose(payloads) if len(payloads) > 1 else payloads[0].form
         if len(healthy) + standby < 2:
             return Choice(tier, form, permit)
-        max_s = self._rules.breaker.probe_timeout_s if permit.probe else self._rules.max_s
-        return Choice(tier, form, permit, self._rules.share, max_s)
+        max_s = self.rules.breaker.probe_timeout_s if permit.probe else self.rules.max_s
+        return Choice(tier, form, permit, self.rules.share, max_s)
 
     def overhead(self, tier: str, image_bytes: int, extraction_ms: float | None) -> tuple[float, float]:
         """Additional time of a photo compared with extracted features; see `OffloadChoice.overhead`."""
@@ -288,7 +286,7 @@ class NextTiers:
 
     def failed(self, choice: Choice, error: NearsightError, timeout_s: float, now_s: float) -> None:
         """The tier failed to answer within ``timeout_s``, or reported an error."""
-        breaker, limits = self._breakers[choice.tier], self._rules.breaker
+        breaker, limits = self._breakers[choice.tier], self.rules.breaker
         had_little_time = timeout_s < min(limits.fair_timeout_s, limits.probe_timeout_s)
         passed_on = isinstance(error, Overloaded) and error.tier not in ("", choice.tier)
         with self._lock:

@@ -120,7 +120,7 @@ class AdaptationCounts:
 
 
 class Adapter:
-    """Adapted views of one catalogue. Thread-safe.
+    """Adapted views of one catalogue. `second_look` and `counts` may be called from any thread.
 
     Parameters
     ----------
@@ -141,7 +141,6 @@ class Adapter:
         self.rules = rules
         self._recognition = recognition
         self._lock = threading.Lock()
-        self._building = threading.Lock()
         self._views = AdaptedViews(rules, rng)
         self._models: tuple[ObjectModel, ...] = ()
         self._look = SecondLook((), {}, {}, recognition, rules)
@@ -231,12 +230,11 @@ class Adapter:
 
     def refresh(self) -> None:
         """Build the second look from the current views; takes a few ms if anything changed, else no time."""
-        with self._building:  # so that a slower builder does not replace a newer snapshot
-            with self._lock:
-                if not self._stale:
-                    return
-                self._stale = False
-                models = self._models
-                own = {model.object_id: self._views.own(model) for model in models}
-                shared = {model.object_id: self._views.shared(model) for model in models}
-            self._look = SecondLook(models, own, shared, self._recognition, self.rules)
+        with self._lock:
+            if not self._stale:
+                return
+            self._stale = False
+            models = self._models
+            own = {model.object_id: self._views.own(model) for model in models}
+            shared = {model.object_id: self._views.shared(model) for model in models}
+        self._look = SecondLook(models, own, shared, self._recognition, self.rules)

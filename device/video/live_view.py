@@ -163,7 +163,8 @@ class LiveView:
         """Process a new frame; numbers increase. After `Done.ASKED` the driver sends the request."""
         now = Frame(number, now_s, image, glance_at(image.pixels))
         if self._now is not None and not now.same_size(self._now):
-            self._drop()
+            # New frames cannot be compared with the stored ones.
+            self.current = self._tracker = self._last_asked = None
         before, self._now, last = self._now, now, self._last_asked
         self._follow(now)
         blurred = self._blur.blurred(now.glance, now_s) or self._turning(before, now)
@@ -242,10 +243,6 @@ class LiveView:
         last = self._last_asked
         recent = last is not None and now.at_s - last.at_s < _LONGEST_TURN_S
         return recent and before is not None and now.glance.correlation(before.glance) < STEADY
-
-    def _drop(self) -> None:
-        """Drop stored frames when the frame size changes, since new frames cannot be compared with them."""
-        self.current = self._tracker = self._last_asked = None
 
 
 def _same_answer_expected(now: Frame, last: Frame) -> bool:

@@ -21,6 +21,7 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.results import Corners
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.device.callback_thread import Callback, await_result, running_loop
+from nearsight.device.engine import Outcome
 from nearsight.device.image_sources import AnyImage, plain_image
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.video.live_view import Done, LiveView, StreamSettings
@@ -28,8 +29,6 @@ from nearsight.device.video.live_view import Done, LiveView, StreamSettings
 _LOOK_PX = 320
 """Longest side of the reduced frames that are compared and tracked."""
 _CLOSE_TIMEOUT_S = 5.0
-
-Outcome = Recognition | NearsightError
 
 
 class Ask(Protocol):

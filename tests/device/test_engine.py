@@ -27,6 +27,7 @@ from nearsight.device.engine import Outcome, Replied, RequestEngine
 from nearsight.device.image_sources import QuerySource
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import RecognizerSettings
+from support.recognizers import Callbacks
 from support.requests import PlainQuery, tiers
 from support.waiting import LONG_S, wait_until
 
@@ -58,29 +59,12 @@ class ManualTier:
         self.closed = True
 
 
-class Outcomes:
-    """Collects outcomes, also repeated ones."""
-
-    def __init__(self) -> None:
-        self.seen: list[Outcome] = []
-        self._arrived = threading.Semaphore(0)
-
-    def __call__(self, outcome: Outcome) -> None:
-        self.seen.append(outcome)
-        self._arrived.release()
-
-    def wait(self, count: int = 1) -> list[Outcome]:
-        for _ in range(count):
-            assert self._arrived.acquire(timeout=LONG_S), f"{len(self.seen)} of {count} outcomes came"
-        return self.seen
-
-
 class Scene:
     """An engine with two manual tiers."""
 
     def __init__(self, settings: RecognizerSettings) -> None:
         self.edge, self.cloud = ManualTier(), ManualTier()
-        self.outcomes = Outcomes()
+        self.outcomes = Callbacks()
         self.observed: list[tuple[Outcome, tuple[Attempt, ...]]] = []
         self.held: list[weakref.ref[PlainQuery]] = []
         self.preparing = threading.Event()
@@ -205,14 +189,6 @@ def test_slow_preparation_does_not_delay_a_request_beyond_its_deadline(scene: Sc
     scene.edge.question(0).set_result(FOUND_NOTHING)
     scene.outcomes.wait()
     assert len(scene.edge.questions) == 1
-
-
-def test_deadlines_are_kept_in_any_order_of_submission(scene: Scene) -> None:
-    scene.engine.submit(b"x", scene.outcomes, 0.2)
-    scene.engine.submit(b"x", scene.outcomes, 0.05)
-    handle = scene.engine.submit(b"x", scene.outcomes, LONG_S)
-    scene.outcomes.wait(2)
-    assert not handle.done()
 
 
 def test_a_deadline_in_the_past_is_an_outcome_and_no_exception(scene: Scene) -> None:

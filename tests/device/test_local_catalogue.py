@@ -264,6 +264,7 @@ with LocalRecognizer(sys.argv[1], settings=settings) as recognizer:
 """
 
 
+@pytest.mark.system  # two applications start, which takes seconds
 def test_of_two_processes_one_trains_and_both_serve_all_objects(folder: Path) -> None:
     command = [sys.executable, "-c", PROCESS, str(folder)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -100,6 +100,7 @@ if "dropped" in sys.argv:
 """
 
 
+@pytest.mark.system  # each starts an application, which takes seconds
 @pytest.mark.parametrize("closed", [(), ("closed",), ("dropped",)])
 def test_requests_in_flight_get_their_outcome_when_the_program_exits(
     scene: Scene, tmp_path: Path, closed: tuple[str, ...]

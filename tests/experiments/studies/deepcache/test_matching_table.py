@@ -4,7 +4,7 @@ import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions, StoredRow
 from nearsight.experiments.studies.deepcache.clips import NO_VIDEOS
-from nearsight.experiments.studies.deepcache.matching_table import METHODS, Figure
+from nearsight.experiments.studies.deepcache.matching_table import Figure
 
 _OPTIONS = RunOptions(smoke=True)
 
@@ -32,14 +32,6 @@ def rows_of(clip: str, *frames: tuple[float, float, float, float]) -> list[Store
                 }
             )
     return rows
-
-
-def test_every_method_matches_every_frame_of_a_clip() -> None:
-    cell = Figure().cells(_OPTIONS)[0]
-    rows = Figure().run(cell, _OPTIONS)
-    assert len(rows) == 4 * len(METHODS)
-    assert {row["method"] for row in rows} == {*METHODS}
-    assert all(0 <= float(row["matched"]) <= 1 for row in rows)
 
 
 def test_clips_have_equal_weight_and_frames_matched_at_offset_0_are_not_searched() -> None:
