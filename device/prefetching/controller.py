@@ -15,7 +15,6 @@ memory answer, up to the limit ``k_max``.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -160,7 +159,6 @@ class PrefetchController:
         self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
         self._background = background or BackgroundWorker(clock, "nearsight-prefetch")
         self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
-        self._closing = threading.Event()
         # From here on, only the background thread writes.
         self._fetcher = ModelFetcher(
             catalogue,
@@ -281,7 +279,6 @@ class PrefetchController:
 
     def close(self) -> None:
         """Stop the background thread; requests may still be answered from the last snapshot."""
-        self._closing.set()
         self._background.stop(timeout_s=2.0)
 
     # In the background thread: processing of recognitions
@@ -374,7 +371,7 @@ class PrefetchController:
     def _assemble(self) -> None:
         """Answer with the models of the decision; also with the current ones until all have arrived."""
         decision = self._decision
-        if decision is None or self._closing.is_set():
+        if decision is None:
             return
         names = self._names(decision)
         models = {name: model for name in names if (model := self._held.get(name)) is not None}

@@ -76,20 +76,17 @@ def test_photos_have_a_thumbnail_while_the_tier_uses_them(scene: Scene) -> None:
     assert sizes == [0, 64, 64, 0]
 
 
-def test_thumbnails_can_be_disabled(scene: Scene) -> None:
-    scene.answer.thumbnail_wanted = True
-    without = QueryContext(UploadSettings(thumbnails=False), SYSTEM_CLOCK)
-    for _ in range(2):
-        scene.ask(DeviceQuery(PHOTO, without), Ask("edge", IMAGE, LONG_S, 0))
-    assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
+DAMAGED = cv2.imencode(".png", np.full((60, 80), 9, np.uint8))[1].tobytes().replace(b"IDAT", b"ITAD")
 
 
-def test_undecodable_images_have_no_thumbnail(scene: Scene) -> None:
+@pytest.mark.parametrize(("photo", "thumbnails"), [(PHOTO, False), (DAMAGED, True)])
+def test_a_photo_has_no_thumbnail_if_they_are_disabled_or_it_cannot_be_decoded(
+    scene: Scene, photo: bytes, thumbnails: bool
+) -> None:
     scene.answer.thumbnail_wanted = True
-    whole = cv2.imencode(".png", np.full((60, 80), 9, np.uint8))[1].tobytes()
-    damaged = whole.replace(b"IDAT", b"ITAD")
+    context = QueryContext(UploadSettings(thumbnails=thumbnails), SYSTEM_CLOCK)
     for _ in range(2):
-        scene.ask(DeviceQuery(damaged, CONTEXT), Ask("edge", IMAGE, LONG_S, 0))
+        scene.ask(DeviceQuery(photo, context), Ask("edge", IMAGE, LONG_S, 0))
     assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
 
 

@@ -68,13 +68,6 @@ def test_only_objects_of_the_current_snapshot_are_looked_up(adapter: Adapter) ->
     assert adapter.counts.objects == 1
 
 
-def test_a_new_version_is_not_looked_for_with_views_of_the_old(adapter: Adapter) -> None:
-    taught(adapter)
-    adapter.serve([replace(exhibit_model(1), version=2)])
-    adapter.refresh()
-    assert adapter.counts.objects == 0
-
-
 def test_forgotten_views_are_not_found(adapter: Adapter) -> None:
     taught(adapter)
     adapter.forget(["exhibit-1"])
@@ -93,14 +86,6 @@ def test_unchanged_views_are_not_rebuilt(adapter: Adapter, monkeypatch: pytest.M
     adapter.serve([exhibit_model(1), exhibit_model(2)])
     adapter.offer(exhibit_model(1), [item])
     adapter.refresh()
-
-
-def test_invalid_shared_views_are_counted_and_ignored(adapter: Adapter) -> None:
-    rubbish = [b"", b"rubbish", bytes(10**6)]
-    assert not adapter.offer(exhibit_model(1), rubbish)
-    adapter.refresh()
-    assert adapter.counts.refused == len(rubbish)
-    assert adapter.counts.objects == 0
 
 
 def test_requests_continue_while_views_change(adapter: Adapter) -> None:
@@ -134,12 +119,6 @@ def shared(view: AdaptedView, rules: AdaptationRules = RULES, objects: int = 3) 
 
 def own(view: AdaptedView) -> SecondLook:
     return SecondLook(exhibit_models(3), {view.object_id: [view]}, {}, SETTINGS, RULES)
-
-
-def test_without_views_no_lookup_is_made() -> None:
-    look = SecondLook(exhibit_models(3), {}, {}, SETTINGS, RULES)
-    assert len(look) == 0
-    assert look.recognize(photo_features(1)) is None
 
 
 @pytest.mark.parametrize("look_with", [own, shared])

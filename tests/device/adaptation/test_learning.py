@@ -28,20 +28,18 @@ def test_a_photo_provides_new_descriptors_of_the_model() -> None:
     assert all(row.tobytes() in photo for row in view.descriptors), "descriptors are those of the photo"
 
 
-def test_nothing_is_learned_from_an_uncertain_answer() -> None:
-    doubtful = replace(recognized(1), confidence=0.5)
-    assert learn(photo_features(1), doubtful, exhibit_model(1), RULES) is None
-
-
-def test_nothing_is_learned_from_another_version_or_object() -> None:
-    model = exhibit_model(1)
-    assert learn(photo_features(1), replace(recognized(1), version=2), model, RULES) is None
-    assert learn(photo_features(1), replace(recognized(1), object_id="other"), model, RULES) is None
-
-
-def test_nothing_is_learned_from_a_wrong_answer() -> None:
-    wrong = replace(recognized(1), object_id="exhibit-2")
-    assert learn(photo_features(1), wrong, exhibit_model(2), RULES) is None
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [
+        (1, {"confidence": 0.5}),
+        (1, {"version": 2}),
+        (1, {"object_id": "other"}),
+        (2, {"object_id": "exhibit-2"}),
+    ],
+    ids=["uncertain", "another version", "another object", "wrong"],
+)
+def test_nothing_is_learned_from_a_doubtful_answer(seed: int, changes: dict[str, object]) -> None:
+    assert learn(photo_features(1), replace(recognized(1), **changes), exhibit_model(seed), RULES) is None
 
 
 def test_nothing_is_learned_from_agreement_by_chance() -> None:
