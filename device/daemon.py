@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from nearsight.common.errors import NotFound
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService, format_bytes
 from nearsight.common.request.next_tiers import BreakerState
@@ -54,7 +53,7 @@ class DeviceDaemon:
             [
                 DeviceRecognitionService(self._recognizer),
                 HealthService("device", self.ready, self.details),
-                ExplanationService(self._explanations),
+                ExplanationService(lambda: [one] if (one := self._recognizer.explain()) is not None else []),
                 *self._peer_reports(),
             ],
             tier="device",
@@ -113,10 +112,6 @@ class DeviceDaemon:
             return now
 
         return (PeerReportsService(report),)
-
-    def _explanations(self) -> Sequence[Explanation]:
-        explanation = self._recognizer.explain()
-        return () if explanation is None else (explanation,)
 
 
 def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:

@@ -57,7 +57,11 @@ class DeviceRecognitionService(Service):
                 *below, own = outcome.hops  # the server adds this daemon's own
                 context.hops.extend(below)
                 context.next_tier_ms += own.next_tier_ms
-                answer.set_result(_to_proto(outcome))
+                known = outcome.object
+                found = recognized_object_to_proto(known) if known is not None else None
+                answer.set_result(
+                    RecognizeResponse(object=found, answered_by=outcome.answered_by, grain=outcome.grain)
+                )
             else:
                 answer.set_exception(outcome)
 
@@ -73,8 +77,3 @@ def _content(request: RecognizeRequest, context: CallContext) -> bytes | Feature
     if kind != "image" or not context.blobs:
         raise InvalidMessage("the request has no image", advice="send the image file as the first blob")
     return bytes(context.blobs[0])
-
-
-def _to_proto(recognition: Recognition) -> RecognizeResponse:
-    found = recognized_object_to_proto(recognition.object) if recognition.object is not None else None
-    return RecognizeResponse(object=found, answered_by=recognition.answered_by, grain=recognition.grain)

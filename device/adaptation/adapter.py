@@ -85,13 +85,11 @@ class SecondLook:
         """An object that an adapted view finds and the vouched model confirms, or None."""
         for views in (self._own, self._shared):
             found = views.recognize(photo).found
-            if found is not None and self._is_confirmed(photo, found):
-                return found
+            if found is not None:
+                evidence = evidence_for(photo, self._vouched[found.object_id], found, self._rules)
+                if evidence.log10_false_alarms <= self._rules.max_log10_false_alarms:
+                    return found
         return None
-
-    def _is_confirmed(self, photo: Features, found: RecognizedObject) -> bool:
-        seen = evidence_for(photo, self._vouched[found.object_id], found, self._rules)
-        return seen.log10_false_alarms <= self._rules.max_log10_false_alarms
 
 
 def _adapted(models: Iterable[ObjectModel], views: Views) -> Iterable[ObjectModel]:

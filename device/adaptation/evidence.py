@@ -21,7 +21,7 @@ attacker could find who knows both objects and has time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -47,17 +47,24 @@ _RANSAC_ITERATIONS = 1000
 Homography = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class Agreement(NamedTuple):
+    """Features of a photo and of a view that are at each other's position and similar."""
+
+    query: NDArray[np.int32]
+    view: NDArray[np.int32]
+    """(M,) int32: features that agree, the most similar first; each at most once."""
+    bits: NDArray[np.int64]
+    """(M,) int64: distances of their descriptors in bits, in non-decreasing order."""
+    candidates: NDArray[np.int64]
+    """Number of pairs at each position of the view that has any."""
+
+
+class Evidence(NamedTuple):
     """Agreement of one vouched view with a photo under one homography."""
 
     view: int
     """Index of the view."""
-    query_indices: NDArray[np.int32]
-    view_indices: NDArray[np.int32]
-    """(M,) int32: features that agree, the most similar first; each at most once."""
-    bits: NDArray[np.int64]
-    """(M,) int64: distances of their descriptors in bits, in non-decreasing order."""
+    agreement: Agreement
     log10_false_alarms: float
     """Decimal logarithm of the NFA."""
 
@@ -75,7 +82,8 @@ def _of_view(
 ) -> Evidence:
     homography = _homography_to(query, view, corners)
     if homography is None or not len(query) or not len(view):
-        return Evidence(index, _NONE, _NONE, np.empty(0, np.int64), math.inf)
+        nothing = np.empty(0, np.int64)
+        return Evidence(index, Agreement(_NONE, _NONE, nothing, nothing), math.inf)
     chances = _chances(query.descriptors, view.descriptors)
     best = _agreement(query, view, homography, rules.radius_px)
     least = _log10_false_alarms(query, view, best, chances, rules.radius_px)
@@ -88,24 +96,13 @@ def _of_view(
         if log10_false_alarms >= least:
             break
         homography, best, least = better, found, log10_false_alarms
-    return Evidence(index, best.query, best.view, best.bits, least)
+    return Evidence(index, best, least)
 
 
 _NONE = np.empty(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Agreement:
-    """Features that are at each other's position and similar, and the number of candidates."""
-
-    query: NDArray[np.int32]
-    view: NDArray[np.int32]
-    bits: NDArray[np.int64]
-    candidates: NDArray[np.int64]
-    """Number of pairs at each position of the view that has any."""
-
-
-def _agreement(query: Features, view: Features, homography: Homography, radius_px: float) -> _Agreement:
+def _agreement(query: Features, view: Features, homography: Homography, radius_px: float) -> Agreement:
     near_query, near_view = _pairs_in_place(query, view, homography, radius_px)
     bits = hamming(query.descriptors[near_query], view.descriptors[near_view])
     similar = np.flatnonzero(bits <= max(CHANCES))
@@ -114,7 +111,7 @@ def _agreement(query: Features, view: Features, homography: Homography, radius_p
         _, first = np.unique(side[similar], return_index=True)
         similar = similar[np.sort(first)]
     _, candidates = np.unique(places(view.keypoints[near_view]), return_counts=True)
-    return _Agreement(near_query[similar], near_view[similar], bits[similar], candidates)
+    return Agreement(near_query[similar], near_view[similar], bits[similar], candidates)
 
 
 def _pairs_in_place(
@@ -145,7 +142,7 @@ def _homography_to(query: Features, view: Features, corners: Corners | None) -> 
     return _usable(cv2.getPerspectiveTransform(source, target))
 
 
-def _fitted(query: Features, view: Features, agreement: _Agreement) -> Homography | None:
+def _fitted(query: Features, view: Features, agreement: Agreement) -> Homography | None:
     """The homography that fits most of the agreeing features; None if there are too few."""
     if len(agreement.bits) < _LEAST_MATCHES:
         return None
@@ -166,7 +163,7 @@ def _usable(homography: object) -> Homography | None:
 
 
 def _log10_false_alarms(
-    query: Features, view: Features, agreement: _Agreement, chances: dict[int, float], radius_px: float
+    query: Features, view: Features, agreement: Agreement, chances: dict[int, float], radius_px: float
 ) -> float:
     area = query.image_size[0] * query.image_size[1]
     homographies = max(1.0, area / (math.pi * radius_px**2)) ** 4

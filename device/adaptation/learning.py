@@ -37,10 +37,11 @@ def learn(
     if found.confidence < rules.min_confidence:
         return None
     seen = evidence_for(photo, model, found, rules)
-    near = seen.bits <= rules.max_bits
+    agreement = seen.agreement
+    near = agreement.bits <= rules.max_bits
     if seen.log10_false_alarms > rules.max_log10_false_alarms or near.sum() < rules.min_features:
         return None
-    mine, theirs = seen.query_indices[near], seen.view_indices[near]
+    mine, theirs = agreement.query[near], agreement.view[near]
     strongest = np.argsort(mine, kind="stable")[: rules.max_features]  # the strongest features come first
     rising = strongest[np.argsort(theirs[strongest])]
     descriptors = np.ascontiguousarray(photo.descriptors[mine[rising]])

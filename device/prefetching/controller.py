@@ -340,17 +340,14 @@ class PrefetchController:
         if self._inputs is not None and self._inputs.is_close_to(facts):
             return
         self._inputs = facts
-        self._k_max = self._most_objects()
+        mean_bytes, self._k_max = self._held.mean_bytes, self._settings.k_max
+        if mean_bytes:
+            self._k_max = min(self._k_max, int(self._settings.memory_bytes // mean_bytes))
         self._decision = self._optimizer.decide(facts, self._k_max)
         self._decided_s = self._clock.monotonic()
         self._log.debug("decision", why=self._decision.why)
         self._fetcher.want([name for name in self._decision.object_ids if name not in self._held])
         self._assemble()
-
-    def _most_objects(self) -> int:
-        mean_bytes = self._held.mean_bytes
-        fitting = int(self._settings.memory_bytes // mean_bytes) if mean_bytes else self._settings.k_max
-        return min(self._settings.k_max, fitting)
 
     # Models and snapshots
 

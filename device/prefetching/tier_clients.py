@@ -6,7 +6,6 @@ They use connections of their own, so that the transfer of a model never delays 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
@@ -147,7 +146,6 @@ class TierCatalogues:
     def __init__(self, tiers: Sequence[CatalogueClient], clock: Clock) -> None:
         self._tiers = tuple(tiers)
         self._clock = clock
-        self._lock = threading.Lock()
         self._back_off_until_s: dict[CatalogueClient, float] = {}
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
@@ -164,31 +162,22 @@ class TierCatalogues:
 
     def _ask(self, call: Callable[[CatalogueClient, float], Future[A]], timeout_s: float) -> Future[A]:
         result: Future[A] = pending()
-        order = self._order()
-        limit_s = timeout_s / len(order)
+        now_s = self._clock.monotonic()
+        order = sorted(self._tiers, key=lambda tier: self._back_off_until_s.get(tier, now_s) > now_s)
 
         def ask(position: int) -> None:
-            call(order[position], limit_s).add_done_callback(lambda done: answered(position, done))
+            asked = call(order[position], timeout_s / len(order))
+            asked.add_done_callback(lambda done: answered(position, done))
 
         def answered(position: int, done: Future[A]) -> None:
             outcome = outcome_of(done)
-            tier = order[position]
             if not isinstance(outcome, NearsightError):
                 result.set_result(outcome)
             elif isinstance(outcome, PeerError) and position + 1 < len(order):
-                self._back_off(tier)
+                self._back_off_until_s[order[position]] = self._clock.monotonic() + _BACK_OFF_S
                 ask(position + 1)
             else:
                 result.set_exception(outcome)
 
         ask(0)
         return result
-
-    def _order(self) -> list[CatalogueClient]:
-        now_s = self._clock.monotonic()
-        with self._lock:
-            return sorted(self._tiers, key=lambda tier: self._back_off_until_s.get(tier, now_s) > now_s)
-
-    def _back_off(self, tier: CatalogueClient) -> None:
-        with self._lock:
-            self._back_off_until_s[tier] = self._clock.monotonic() + _BACK_OFF_S

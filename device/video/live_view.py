@@ -171,7 +171,8 @@ class LiveView:
         valid = self.current is not None and not self._lost
         if valid and last is not None and now_s - last.at_s < self._settings.refresh_s:
             return Done.TRACKED
-        if last is not None and _same_answer_expected(now, last):
+        recent = last is not None and now_s - last.at_s < _RECHECK_S
+        if last is not None and recent and now.glance.correlation(last.glance) >= SAME_PICTURE:
             return Done.UNCHANGED
         if blurred:
             return Done.BLURRED
@@ -243,8 +244,3 @@ class LiveView:
         last = self._last_asked
         recent = last is not None and now.at_s - last.at_s < _LONGEST_TURN_S
         return recent and before is not None and now.glance.correlation(before.glance) < STEADY
-
-
-def _same_answer_expected(now: Frame, last: Frame) -> bool:
-    """Whether a request would get the same answer as the last one."""
-    return now.at_s - last.at_s < _RECHECK_S and now.glance.correlation(last.glance) >= SAME_PICTURE

@@ -21,9 +21,9 @@ def test_the_verified_model_confirms_correct_answers_only(seed: int) -> None:
 
 
 def test_each_feature_agrees_at_most_once_the_most_similar_first() -> None:
-    seen = evidence_for(photo_features(1), exhibit_model(1), recognized(1), RULES)
-    assert len(set(seen.query_indices.tolist())) == len(seen.query_indices) == len(seen.bits)
-    assert len(set(seen.view_indices.tolist())) == len(seen.view_indices)
+    seen = evidence_for(photo_features(1), exhibit_model(1), recognized(1), RULES).agreement
+    assert len(set(seen.query.tolist())) == len(seen.query) == len(seen.bits)
+    assert len(set(seen.view.tolist())) == len(seen.view)
     assert (seen.bits[1:] >= seen.bits[:-1]).all()
     assert seen.bits.max() <= RULES.max_bits
 
@@ -33,7 +33,7 @@ def test_corners_that_are_somewhat_off_are_put_right() -> None:
     exact = evidence_for(photo_features(1), exhibit_model(1), found, RULES)
     off = replace(found, corners=tuple((x + 6.0, y - 4.0) for x, y in found.corners))
     corrected = evidence_for(photo_features(1), exhibit_model(1), off, RULES)
-    assert len(corrected.bits) == pytest.approx(len(exact.bits), rel=0.1)
+    assert len(corrected.agreement.bits) == pytest.approx(len(exact.agreement.bits), rel=0.1)
 
 
 def test_a_model_of_several_views_is_asked_for_the_one_that_is_seen() -> None:

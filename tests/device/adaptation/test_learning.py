@@ -45,7 +45,7 @@ def test_nothing_is_learned_from_a_doubtful_answer(seed: int, changes: dict[str,
 def test_nothing_is_learned_from_agreement_by_chance() -> None:
     few = replace(RULES, min_features=1)
     photo, model = photo_features(1).strongest(3), exhibit_model(1)
-    agreeing = evidence_for(photo, model, recognized(1), few).bits <= few.max_bits
+    agreeing = evidence_for(photo, model, recognized(1), few).agreement.bits <= few.max_bits
     assert 0 < agreeing.sum() <= 3
     assert learn(photo, recognized(1), model, few) is None
 
