@@ -81,15 +81,12 @@ def flatten(
 
 def nest(values: Mapping[str, object]) -> dict[str, object]:
     """Turn dotted keys into nested tables."""
-    root: dict[str, object] = {}
+    root: dict[str, Any] = {}
     for key, value in values.items():
         *groups, name = key.split(".")
         table = root
         for group in groups:
-            inner = table.setdefault(group, {})
-            if not isinstance(inner, dict):
-                raise TypeError(f"{group} is both a value and a table in {key}")
-            table = inner
+            table = table.setdefault(group, {})
         table[name] = value
     return root
 

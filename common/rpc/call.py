@@ -167,11 +167,10 @@ class Outgoing(PendingCall):
 
     def end(self, result: Response | NearsightError) -> None:
         """End the call with the server's response, or with an error."""
+        if isinstance(result, Response) and result.status != StatusCode.OK:
+            result = error_of(result)
         if isinstance(result, NearsightError):
             self._outcome.set_exception(result)
-            return
-        if result.status != StatusCode.OK:
-            self._outcome.set_exception(error_of(result))
             return
         message = self._method.response_class()
         try:

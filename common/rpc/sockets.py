@@ -64,7 +64,7 @@ def process_context() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 class Waker:
-    """Interrupts a thread that waits in ``poll``: a pipe whose descriptor becomes readable with `wake`.
+    """Interrupts a thread that waits in ``poll``: an event whose descriptor becomes readable with `wake`.
 
     Attributes
     ----------
@@ -79,37 +79,32 @@ class Waker:
 
     def __init__(self) -> None:
         try:
-            self.descriptor, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError as error:
             raise out_of_descriptors() from error
-        # The finalizer closes the descriptors of a server that was built but never started.
-        self._give_back = weakref.finalize(self, _close_all, self.descriptor, self._write)
-        # At process exit the system closes them; other threads may still wait then.
+        # The finalizer closes the descriptor of a server that was built but never started.
+        self._give_back = weakref.finalize(self, os.close, self.descriptor)
+        # At process exit the system closes it; other threads may still wait then.
         self._give_back.atexit = False
         self._lock = threading.Lock()
         self._closed = False
 
     def wake(self) -> None:
         """Interrupt the waiting thread, now or at its next wait; no effect after `close`."""
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: the thread will wake anyway
+        with self._lock:
             if not self._closed:  # otherwise the write could go to a reused descriptor
-                os.write(self._write, b"\0")
+                os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
         """Discard all earlier `wake` calls."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self.descriptor, 4096)
+            os.eventfd_read(self.descriptor)
 
     def close(self) -> None:
-        """Close the descriptors; called by the waiting thread, while others may still `wake`."""
+        """Close the descriptor; called by the waiting thread, while others may still `wake`."""
         with self._lock:
             self._closed = True
             self._give_back()
-
-
-def _close_all(*descriptors: int) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def listen_on(endpoint: str) -> tuple[sockets.socket, str]:
