@@ -27,7 +27,6 @@ def renewable_format(
         recover_advice="it is set aside and replaced by an empty file",
         busy_timeout_s=2.0,
         exclusive=True,
-        durable=False,
         named_by_user=named_by_user,
     )
 

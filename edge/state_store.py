@@ -120,7 +120,7 @@ class StateStore(DatabaseFile):
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        super().__init__(path, FORMAT, create=True, or_read_only=True, or_empty=True)
+        super().__init__(path, FORMAT, create=True, or_read_only=True)
         self._clock = clock
         self.damaged: Path | None = None
         """New path of a damaged file that was replaced; None if there was none."""

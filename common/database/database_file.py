@@ -46,9 +46,9 @@ class DatabaseFile:
         As `open_database`.
     or_read_only : bool
         If the file cannot be written now, because the disk is full or read-only, open it for reading. The
-        first transaction after the disk is writable again can write.
-    or_empty : bool
-        If the file cannot even be read or created now, use a database without rows in its place.
+        first transaction after the disk is writable again can write. If its content can be learnt again (see
+        ``exclusive`` in `DatabaseFormat`) and it cannot even be read or created now, use a database without
+        rows in its place.
 
     Raises
     ------
@@ -63,7 +63,6 @@ class DatabaseFile:
         *,
         create: bool,
         or_read_only: bool = False,
-        or_empty: bool = False,
     ) -> None:
         self.path = path
         self.form = form
@@ -79,12 +78,8 @@ class DatabaseFile:
             if reading is not None and version_of(reading) != form.version:
                 reading.close()
                 reading = None
-            if (
-                reading is None
-                and or_empty
-                and path.parent.is_dir()
-                and (not path.exists() or path.is_file())
-            ):
+            usable = path.parent.is_dir() and (not path.exists() or path.is_file())
+            if reading is None and or_read_only and form.exclusive and usable:
                 reading = empty_database(form)
             if reading is None:
                 raise

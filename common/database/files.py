@@ -53,9 +53,8 @@ class DatabaseFormat:
     busy_timeout_s: float = 15.0
     """Maximum wait for another process that is writing."""
     exclusive: bool = False
-    """One process at a time; a second one is refused."""
-    durable: bool = True
-    """Whether a commit survives a power failure; it survives a killed process in any case."""
+    """For one process at a time, which can learn the content again: a second process is refused, and a commit
+    survives a killed process, but not a power failure."""
     named_by_user: bool = True
     """Whether the user names the file, perhaps by mistake one of another program. Otherwise a file without
     SQLite's first bytes is damaged."""
@@ -149,7 +148,7 @@ def empty_database(form: DatabaseFormat) -> sqlite3.Connection:
 def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
     if form.exclusive:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if form.durable else 'NORMAL'}")
+    connection.execute(f"PRAGMA synchronous = {'NORMAL' if form.exclusive else 'FULL'}")
     connection.execute("PRAGMA foreign_keys = ON")
     # The schema is committed before write-ahead logging starts: the header in the main file is then complete,
     # even if the log is lost.

@@ -54,7 +54,7 @@ class StandbyStore(DatabaseFile):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, FORMAT, create=True, or_read_only=True, or_empty=True)
+        super().__init__(path, FORMAT, create=True, or_read_only=True)
 
     @classmethod
     def beside(cls, state: Path) -> Self:

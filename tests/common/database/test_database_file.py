@@ -70,7 +70,8 @@ def test_a_deleted_log_is_noticed_through_a_symbolic_link(file: DatabaseFile, tm
 def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigurationError, match="not a regular file"):
-        DatabaseFile(tmp_path / "pipe", FORMAT, create=True, or_read_only=True, or_empty=True)
+        renewable = dataclasses.replace(FORMAT, exclusive=True)
+        DatabaseFile(tmp_path / "pipe", renewable, create=True, or_read_only=True)
 
 
 def test_the_error_after_the_folder_was_deleted_says_that_nothing_was_saved(tmp_path: Path) -> None:
