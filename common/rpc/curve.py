@@ -18,7 +18,7 @@ from nacl.exceptions import CryptoError
 from zmq.utils import z85
 
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.zmtp import COMMAND, METADATA, MORE, ProtocolError, frame_header
+from nearsight.common.rpc.zmtp import COMMAND, METADATA, MORE, Mechanism, ProtocolError, frame_header
 
 _KEY, _COOKIE, _MAC, _VOUCH = 32, 96, 16, 80
 _HELLO_BYTES = 200
@@ -30,8 +30,8 @@ _SEALED_COMMAND = 2
 """Flag inside an encrypted frame that marks a command; MORE is 1 there, too."""
 
 
-class Curve:
-    """The security of one connection; see `zmtp.Mechanism`.
+class Curve(Mechanism):
+    """The security of one connection.
 
     Parameters
     ----------
@@ -45,10 +45,9 @@ class Curve:
     overhead = _BOX + _MAC + 1
 
     def __init__(self, public: bytes, secret: bytes, admit: Callable[[str], None]) -> None:
+        super().__init__()
         self._server_public, self._server_secret = public, secret
         self._admit = admit
-        self.done = False
-        self.key = ""
         self._client = b""  # the client's public key for this connection
         self._secret = b""  # the secret key of this side for this connection
         self._cookie = b""
@@ -61,7 +60,7 @@ class Curve:
         return []
 
     def advance(self, command: bytes) -> list[bytes]:
-        """Handle HELLO, then INITIATE; see `zmtp.Mechanism`."""
+        """Handle HELLO, then INITIATE."""
         try:
             if not self._client:
                 return [self._welcome(command)]
@@ -70,7 +69,7 @@ class Curve:
             raise ProtocolError("a client without this server's key, or an altered handshake") from error
 
     def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypt a copy of a frame in place; see `zmtp.Mechanism`."""
+        """Encrypt a copy of a frame in place."""
         self._sent += 1
         number = self._sent.to_bytes(8, "big")
         header = frame_header(0, self.overhead + len(content))
@@ -81,7 +80,7 @@ class Curve:
         return header, body
 
     def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
-        """Decrypt a frame in place; see `zmtp.Mechanism`."""
+        """Decrypt a frame in place."""
         # The outer flags are not authenticated; the valid flags are encrypted.
         if body[:8] != _MESSAGE or len(body) < self.overhead:
             raise ProtocolError("a frame that is not encrypted")

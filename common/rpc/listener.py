@@ -35,7 +35,7 @@ from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import DESCRIPTORS_ADVICE, connections_allowed, listen_on
-from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, Null, ProtocolError, Refused, Session
+from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, ProtocolError, Refused, Session
 
 if TYPE_CHECKING:
     from nearsight.common.metrics import DaemonMetrics
@@ -119,7 +119,7 @@ class Listener:
         self._metrics = metrics
         self._clock = clock
         self._warnings = ConnectionWarnings(clock)
-        self._mechanism: Callable[[], Mechanism] = Null
+        self._mechanism: Callable[[], Mechanism] = Mechanism
         if security is not None and allowed is not None:
             from nearsight.common.rpc.curve import Curve  # noqa: PLC0415  only needed with keys
 

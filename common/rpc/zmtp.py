@@ -14,7 +14,6 @@ import socket as sockets
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.settings import ServerSettings
@@ -77,23 +76,23 @@ class Crowded(Refused):
     status = b"500"
 
 
-class Mechanism(Protocol):
-    """Security of a connection: one object per connection."""
+class Mechanism:
+    """Security of a connection: one object per connection. This is NULL, without any, for this machine."""
 
-    name: bytes
+    name = b"NULL"
     """Name in greetings."""
-
-    done: bool
-    """Whether the handshake succeeded, so that messages may follow."""
-
-    key: str
+    key = ""
     """Public key that the client proved to own, in Z85; empty without keys."""
-
-    overhead: int
+    overhead = 0
     """Overhead of each frame beside its content [bytes]."""
+
+    def __init__(self) -> None:
+        self.done = False
+        """Whether the handshake succeeded, so that messages may follow."""
 
     def opening(self) -> list[bytes]:
         """Commands to send after the client's greeting."""
+        return [b"\x05READY" + METADATA]
 
     def advance(self, command: bytes) -> list[bytes]:
         """Handle the client's next command of the handshake; returns the commands to send.
@@ -105,9 +104,14 @@ class Mechanism(Protocol):
         Refused
             If the client may not connect.
         """
+        if not command.startswith(b"\x05READY"):
+            raise ProtocolError("no READY after the greeting")
+        self.done = True
+        return []
 
     def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
         """The header and the body of the frame for a content."""
+        return frame_header(flags, len(content)), content
 
     def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
         """Flags and content of a frame.
@@ -117,35 +121,6 @@ class Mechanism(Protocol):
         ProtocolError
             If the client did not create it.
         """
-
-
-class Null:
-    """No security: for clients on this machine."""
-
-    name = b"NULL"
-    key = ""
-    overhead = 0
-
-    def __init__(self) -> None:
-        self.done = False
-
-    def opening(self) -> list[bytes]:
-        """See `Mechanism`."""
-        return [b"\x05READY" + METADATA]
-
-    def advance(self, command: bytes) -> list[bytes]:
-        """See `Mechanism`."""
-        if not command.startswith(b"\x05READY"):
-            raise ProtocolError("no READY after the greeting")
-        self.done = True
-        return []
-
-    def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
-        """See `Mechanism`."""
-        return frame_header(flags, len(content)), content
-
-    def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
-        """See `Mechanism`."""
         return flags, body
 
 

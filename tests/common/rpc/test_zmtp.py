@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.zmtp import FRAME_COST, Null, ProtocolError, Session
+from nearsight.common.rpc.zmtp import FRAME_COST, Mechanism, ProtocolError, Session
 from support.zmtp import READY, frame, frame_header, greeting
 
 
 def session(**settings: int) -> Session:
     """A session after its handshake."""
-    one = Session(Null(), ServerSettings(**settings))  # type: ignore[arg-type]
+    one = Session(Mechanism(), ServerSettings(**settings))  # type: ignore[arg-type]
     one.receive(greeting() + frame(READY, 4))
     one.replies.clear()
     return one
@@ -125,11 +125,11 @@ def test_a_heartbeat_is_answered_with_its_context_also_amid_a_message() -> None:
 )
 def test_data_that_violates_the_protocol_is_refused(said: bytes) -> None:
     with pytest.raises(ProtocolError):
-        Session(Null(), ServerSettings()).receive(said)
+        Session(Mechanism(), ServerSettings()).receive(said)
 
 
 def test_a_greeting_states_version_3_1_the_mechanism_and_that_this_is_the_server() -> None:
-    (said,) = Session(Null(), ServerSettings()).replies
+    (said,) = Session(Mechanism(), ServerSettings()).replies
     assert said[:12] == b"\xff" + 8 * b"\x00" + b"\x7f\x03\x01"
     assert said[12:33] == b"NULL".ljust(20, b"\x00") + b"\x01"
     assert len(said) == 64
