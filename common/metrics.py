@@ -148,8 +148,7 @@ class DaemonMetrics:
             return ""
         host, port = parse_listen(listen)
         try:
-            server_class = _HttpServerV6 if ":" in host else _HttpServer
-            self._http = make_server(host, port, make_wsgi_app(self.registry), server_class, _HttpHandler)
+            self._http = make_server(host, port, make_wsgi_app(self.registry), _HttpServer, _HttpHandler)
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
             raise AddressInUse(
@@ -178,8 +177,10 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
     max_connections = 16
     request_queue_size = 128
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, address: tuple[str, int], *args: Any) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, *args)
         self._open: dict[int, socket.socket] = {}
         self._lock = Lock()
         self._accepting = Thread(target=self.serve_forever, name="metrics", daemon=True)
@@ -208,10 +209,6 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: a broken connection needs no action."""
-
-
-class _HttpServerV6(_HttpServer):
-    address_family = socket.AF_INET6
 
 
 def _shut_down(connection: socket.socket) -> None:
