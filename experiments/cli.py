@@ -196,9 +196,9 @@ def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -
 def _measure(found: Experiment, options: RunOptions, folder: Path, fresh: bool) -> None:
     """Run the missing cells and show progress."""
     from nearsight.experiments.framework.cell_progress import cell_progress
-    from nearsight.experiments.framework.running import missing_cells, run_cells
+    from nearsight.experiments.framework.running import cells_of, missing_cells, run_cells
 
-    cells, missing = found.cells(options), missing_cells(found, options, folder)
+    cells, missing = cells_of(found, options), missing_cells(found, options, folder)
     if not missing:
         print_line(f"{folder} already has all measurements; --fresh replaces them", err=True)
     elif len(missing) < len(cells):
@@ -225,10 +225,12 @@ def _default_folder(name: str, smoke: bool, variant: str) -> Path:
 
 
 def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> None:
+    from nearsight.experiments.framework.running import table_of
+
     if as_json:
         print_json(outcome.summary)
         return
-    columns, rows = found.table(outcome.summary["metrics"])
+    columns, rows = table_of(found, outcome.summary["metrics"])
     keys = _keys(rows)
     print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
     _show_targets(outcome.targets)

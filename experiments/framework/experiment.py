@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -25,23 +25,20 @@ from nearsight.common.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-_OPTIONAL = ("on", "costs", "costs_mark", "runs", "clients")
+ON_MACHINES = ("on", "costs", "runs")
+"""Options of experiments that run on the twin or on the testbed."""
+
+OPTIONAL = ("visits", "data", *ON_MACHINES, "clients")
 """Options that only some experiments accept."""
+
+_IF_SET = ("on", "costs", "costs_mark", "runs", "clients")
+"""Options that are a part of the configuration only if they are set."""
 
 Row = Mapping[str, str | int | float]
 """One measurement, before it is written."""
 
 StoredRow = Mapping[str, str]
 """One measurement as read from ``rows.csv``."""
-
-Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Columns and rows of a printed table."""
-
-
-def table_of(lines: Iterable[Mapping[str, object]]) -> Table:
-    """Build a table from at least one line; all lines have the same keys, which become the columns."""
-    first, *others = lines
-    return tuple(first), [tuple(line.values()) for line in (first, *others)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +85,13 @@ class RunOptions:
             "smoke": self.smoke,
             "visits": _fingerprint(self.visits),
             "data": _fingerprint_of_folder(self.data),
-            **{name: value for name in _OPTIONAL if (value := getattr(self, name))},
+            **{name: value for name in _IF_SET if (value := getattr(self, name))},
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
         """Random number generator of one named part; independent of the draws of other parts."""
         named = [xxhash.xxh32_intdigest(str(part).encode()) for part in parts]
         return np.random.default_rng([self.seed, *named])
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A part of a run. An interrupted run keeps its finished cells."""
-
-    key: str
-    """Unique in the run; consists of letters, digits, dots and dashes."""
-    parameters: Mapping[str, Any]
-    """Parameters of the cell, by name."""
-
-
-def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
-    """Create one cell per combination of parameters; the last parameter changes first.
-
-    ``key`` is a format string over the parameters. Commas are removed from the result, and blanks become
-    dashes.
-    """
-    combinations = (dict(zip(parameters, one, strict=True)) for one in product(*parameters.values()))
-    return tuple(Cell(key.format(**one).replace(",", "").replace(" ", "-"), one) for one in combinations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +142,8 @@ class Experiment(ABC):
     """Name on the command line, such as "fig6.3"."""
     source: ClassVar[str]
     """Paper and section, such as "Cachier dissertation, 6.3". A class that states both is in the registry."""
-    takes_visits: ClassVar[bool] = False
-    """Whether it accepts ``--visits``."""
-    takes_data: ClassVar[bool] = False
-    """Whether it accepts ``--data``."""
-    takes_machines: ClassVar[bool] = False
-    """Whether it accepts ``--on``, ``--costs`` and ``--runs``: it runs on the twin or on the testbed."""
-    takes_clients: ClassVar[bool] = False
-    """Whether it accepts ``--clients``."""
-    same_rows_as: ClassVar[str] = ""
-    """Name of an experiment with the same rows, which are used if they exist; empty: none."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The accepted ones of the `OPTIONAL` options."""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
     """Names of experiments with common cells, whose rows are used if they exist."""
     timed: ClassVar[bool] = True
@@ -182,9 +151,18 @@ class Experiment(ABC):
     style: ClassVar[Any] = MappingProxyType({})
     """Settings of its picture that differ from the common style."""
 
+    @property
+    def same_rows_as(self) -> str:
+        """Name of the experiment whose measurement it inherits, for its rows are the same; empty: none."""
+        return next((vars(one)["name"] for one in type(self).__mro__[1:] if "name" in vars(one)), "")
+
     @abstractmethod
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """Return the cells of a run in the order in which they are run."""
+    def cells(self, options: RunOptions) -> Iterable[Mapping[str, Any]]:
+        """Return the parameters of each cell of a run, in the order in which the cells are run."""
+
+    def key(self, **parameters: Any) -> str:
+        """Return the name of a cell, unique in a run: letters, digits, dots and dashes."""
+        return re.sub(r"[^\w.]+", "-", "-".join(map(str, parameters.values()))).strip("-")
 
     def check(self, options: RunOptions) -> None:
         """Check the files of ``--visits`` and ``--data``, before earlier results are deleted.
@@ -196,15 +174,15 @@ class Experiment(ABC):
         NotFound, InvalidArgument
             If a file is missing or unusable.
         """
-        self.cells(options)
+        list(self.cells(options))
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in open options, once before a run; ``say`` prints a message before steps that take long."""
         del say
         return options
 
-    def cell_of(self, row: StoredRow) -> str:
-        """Return the key of the cell that a row belongs to; only for experiments that share cells."""
+    def cell_of(self, row: StoredRow) -> Mapping[str, Any]:
+        """Return the parameters of the cell that a row belongs to; only for experiments that share cells."""
         raise NotImplementedError(f"{self.name} shares no cells, so {dict(row)} belongs to none")
 
     def processes(self, options: RunOptions) -> int:
@@ -212,21 +190,21 @@ class Experiment(ABC):
         return 1 if self.timed or options.smoke else 2
 
     @abstractmethod
-    def run(self, cell: Cell, options: RunOptions) -> Sequence[Row]:
-        """Measure one cell; all rows of an experiment have the same columns."""
+    def run(self, options: RunOptions, *_: Any, **parameters: Any) -> Iterable[Row]:
+        """Measure the cell with these parameters; all rows of an experiment have the same columns."""
 
     @abstractmethod
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Compute numbers from rows, ready for JSON; a pure function."""
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterable[Target]:
         """Return the targets with their verdicts; none by default."""
         del summary
         return ()
 
     @abstractmethod
-    def table(self, summary: Mapping[str, Any]) -> Table:
-        """Return columns and rows of the table to print."""
+    def table(self, summary: Mapping[str, Any]) -> Iterable[Mapping[str, object]]:
+        """Return the lines of the table to print, by column; columns that a line lacks are empty."""
 
     @abstractmethod
     def draw(self, results: Results) -> Picture:

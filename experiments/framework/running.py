@@ -25,7 +25,7 @@ from nearsight.common.inference.process_memory import end_with_parent
 from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
-    Cell,
+    OPTIONAL,
     Experiment,
     Results,
     Row,
@@ -49,12 +49,38 @@ class Outcome:
     """Path of the picture."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A part of a run. An interrupted run keeps its finished cells."""
+
+    key: str
+    """Unique in the run."""
+    parameters: Mapping[str, Any]
+    """Parameters of the cell, by name."""
+
+
+def cells_of(experiment: Experiment, options: RunOptions) -> tuple[Cell, ...]:
+    """All cells of a run."""
+    return tuple(Cell(experiment.key(**one), one) for one in experiment.cells(options))
+
+
 def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
     """Cells that a run into this folder still has to measure."""
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
         return ()
-    return tuple(cell for cell in experiment.cells(options) if folder.finished_cell(cell.key) is None)
+    return tuple(cell for cell in cells_of(experiment, options) if folder.finished_cell(cell.key) is None)
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Columns and rows of a printed table."""
+
+
+def table_of(experiment: Experiment, summary: Mapping[str, Any]) -> Table:
+    """The table of an experiment's metrics."""
+    lines = [*experiment.table(summary)]
+    columns = [*dict.fromkeys(name for line in lines for name in line)]
+    return columns, [[line.get(name, "") for name in columns] for line in lines]
 
 
 def check(experiment: Experiment, options: RunOptions) -> None:
@@ -67,17 +93,9 @@ def check(experiment: Experiment, options: RunOptions) -> None:
     NotFound
         If a file or folder does not exist.
     """
-    if options.visits is not None and not experiment.takes_visits:
-        raise InvalidArgument(f"{experiment.name} does not use visits", advice="leave out --visits")
-    if options.data is not None and not experiment.takes_data:
-        raise InvalidArgument(f"{experiment.name} does not use a data set", advice="leave out --data")
-    if (options.on or options.costs or options.runs) and not experiment.takes_machines:
-        raise InvalidArgument(
-            f"{experiment.name} has no choice between twin and testbed",
-            advice="leave out --on, --costs and --runs",
-        )
-    if options.clients and not experiment.takes_clients:
-        raise InvalidArgument(f"{experiment.name} has no clients", advice="leave out --clients")
+    for name in OPTIONAL:
+        if getattr(options, name) and name not in experiment.takes:
+            raise InvalidArgument(f"{experiment.name} does not use --{name}", advice=f"leave out --{name}")
     if options.data is not None and not options.data.is_dir():
         raise NotFound(f"there is no folder {options.data}", advice="check the path of --data")
     experiment.check(options)
@@ -127,7 +145,7 @@ def adopt_cells(experiment: Experiment, options: RunOptions, out: Path, other: P
         return 0
     by_cell: dict[str, list[StoredRow]] = defaultdict(list)
     for row in theirs.rows():
-        by_cell[experiment.cell_of(row)].append(row)
+        by_cell[experiment.key(**experiment.cell_of(row))].append(row)
     adopted = [cell for cell in missing_cells(experiment, options, out) if cell.key in by_cell]
     for cell in adopted:
         mine.keep_cell(cell.key, by_cell[cell.key])
@@ -170,9 +188,9 @@ def run_cells(
     else:
         for cell in missing:
             begin(cell.key)
-            keep(cell, experiment.run(cell, options))
+            keep(cell, run_cell(experiment, options, cell))
     kept: list[Row] = []
-    for cell in experiment.cells(options):
+    for cell in cells_of(experiment, options):
         finished = folder.finished_cell(cell.key)
         if finished is None:
             raise CorruptStore(
@@ -200,7 +218,7 @@ def run_in_processes(
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(processes, len(cells)), spawn, _begin_work, (os.getpid(),))
     try:
-        running = {pool.submit(experiment.run, cell, options): cell for cell in cells}
+        running = {pool.submit(run_cell, experiment, options, cell): cell for cell in cells}
         for done in as_completed(running):
             yield running[done], done.result()
     except BaseException:
@@ -212,6 +230,11 @@ def run_in_processes(
             connection.wait([process.sentinel])
         raise
     pool.shutdown()
+
+
+def run_cell(experiment: Experiment, options: RunOptions, cell: Cell) -> list[Row]:
+    """Measure one cell."""
+    return list(experiment.run(options, **cell.parameters))
 
 
 def _begin_work(parent_pid: int) -> None:
@@ -236,7 +259,7 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
     information = folder.run_information()
     try:
         metrics = experiment.metrics(rows)
-        targets = experiment.targets(metrics)
+        targets = tuple(experiment.targets(metrics))
         if information["configuration"]["smoke"]:
             targets = not_judged(targets)
     except (LookupError, ValueError) as error:

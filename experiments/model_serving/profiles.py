@@ -18,14 +18,7 @@ import numpy as np
 from nearsight.common.errors import MissingDependency
 from nearsight.common.inference.measurement import Cycle, measure
 from nearsight.common.inference.repository import ModelRepository
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Row,
-    RunOptions,
-    StoredRow,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import median_and_range, nested, values
 
 COLUMNS = (
@@ -45,7 +38,7 @@ class Profiles(Experiment):
     small networks are generated.
     """
 
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
     cycles: ClassVar[int]
     """Number of loads and unloads per network."""
 
@@ -53,33 +46,36 @@ class Profiles(Experiment):
         """Select the networks of a folder to measure."""
         return names
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per network and part of its cycles; the first parts of all networks come first."""
         if options.data is None:
             names: Sequence[str] = [*_SMALL_MB]
         else:
             names = self.wanted([*ModelRepository(options.data).manifests()])
         parts = 1 if options.smoke else self.cycles // _CYCLES_PER_CELL
-        return cells_of("{network}-{part}", part=range(parts), network=names[: 2 if options.smoke else None])
+        return [
+            {"network": network, "part": part}
+            for part in range(parts)
+            for network in names[: 2 if options.smoke else None]
+        ]
 
-    def cell_of(self, row: StoredRow) -> str:
+    def cell_of(self, row: StoredRow) -> dict[str, Any]:
         """Cell of a row: its network and the part of its cycle."""
-        return f"{row['network']}-{int(row['cycle']) // _CYCLES_PER_CELL}"
+        return {"network": row["network"], "part": int(row["cycle"]) // _CYCLES_PER_CELL}
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, network: str, part: int) -> list[Row]:
         """Measure some cycles in a process of its own: one row per load, executions and unload."""
-        name, part = cell.parameters["network"], cell.parameters["part"]
         cycles, executions = (2, 3) if options.smoke else (_CYCLES_PER_CELL, _EXECUTIONS)
         with TemporaryDirectory() as folder:
             if options.data is None:
-                path = small_network(Path(folder) / f"{name}.onnx", _SMALL_MB[name])
+                path = small_network(Path(folder) / f"{network}.onnx", _SMALL_MB[network])
             else:
                 repository = ModelRepository(options.data)
-                path = repository.checked_path(repository.get(name))
-            _, measured = measure(path, name, cycles=cycles, executions=executions, within_s=_WITHIN_S)
+                path = repository.checked_path(repository.get(network))
+            _, measured = measure(path, network, cycles=cycles, executions=executions, within_s=_WITHIN_S)
             file_mb = path.stat().st_size / 1e6
         first = part * _CYCLES_PER_CELL
-        return [_row(name, file_mb, first + place, one) for place, one in enumerate(measured)]
+        return [_row(network, file_mb, first + place, one) for place, one in enumerate(measured)]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``<network>``: medians and ranges over cycles, smallest file first."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nearsight.experiments.framework.experiment import Table
+from nearsight.experiments.framework.running import Table
 from nearsight.experiments.report.settings_of_runs import COSTS, MARK, ON, TESTBED, TWIN
 
 _NUMBER = re.compile(r"[+\-\u2212]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)

@@ -25,8 +25,9 @@ from pydantic import BaseModel, ConfigDict
 from nearsight.common.errors import CorruptStore, InvalidArgument
 from nearsight.common.files import write_atomically
 from nearsight.experiments.framework.environment import describe_environment
-from nearsight.experiments.framework.experiment import Experiment, Table
+from nearsight.experiments.framework.experiment import Experiment
 from nearsight.experiments.framework.registry import Entry, find_experiment
+from nearsight.experiments.framework.running import Table, table_of
 from nearsight.experiments.report.collecting import (
     Collection,
     Environment,
@@ -237,10 +238,10 @@ def _block(figure: Experiment, result: Result) -> dict[str, Any]:
 def _table_of(figure: Experiment, result: Result) -> Table | None:
     """The table that the command line prints; None if this version cannot read the summary."""
     try:
-        columns, rows = figure.table(result.metrics)
+        table = table_of(figure, result.metrics)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         return None  # the summary may come from any version and have any shape
-    return (columns, rows) if all(len(row) == len(columns) for row in rows) else None
+    return table if table[1] else None
 
 
 def _templates() -> jinja2.Environment:

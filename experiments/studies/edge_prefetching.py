@@ -15,7 +15,7 @@ There are no targets: the experiment shows costs and gains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,16 +23,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.rig.session import Played, Tiers
 from nearsight.experiments.rig.walks import Following
@@ -53,8 +44,6 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
 UNTAUGHT = frozenset({PRIOR, BOUNDED_PRIOR})
 _RANDOM = "guests"
 """Former name of the experiment; it is kept so that random numbers equal those of earlier runs."""
-_SEPARATOR = "+"
-"""Separator of configurations that are played at the same time, as in a smoke run."""
 _COUNTS = ("entered", "useful", "wasted")
 _ALL, _FIRST = "#1f6f8b", "#e0a33a"
 _FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "#bbbbbb"}
@@ -102,31 +91,29 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per repetition, classifier and configuration."""
         plan = SMOKE if options.smoke else FULL
-        return tuple(
-            Cell(f"{number}-{backend}-{place}", {"repetition": number, "backend": backend, "part": part})
+        return [
+            {"repetition": number, "backend": backend, "configurations": names}
             for number in range(plan.repetitions)
             for backend, configurations in plan.backends.items()
-            for place, part in enumerate(
-                [_SEPARATOR.join(configurations)] if options.smoke else configurations
-            )
-        )
+            for names in ([configurations] if options.smoke else [(name,) for name in configurations])
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(
+        self, options: RunOptions, repetition: int, backend: str, configurations: Sequence[str]
+    ) -> list[Row]:
         """Play a session; one row per photo."""
-        number, backend = cell.parameters["repetition"], cell.parameters["backend"]
         plan, museum = SMOKE if options.smoke else FULL, TaughtMuseum(options, museum_of(options))
-        rng = options.rng(_RANDOM, number)  # the same visitors for all configurations
+        rng = options.rng(_RANDOM, repetition)  # the same visitors for all configurations
         session = museum.session(
             museum.testbed(self.name), plan.walks.visits(rng), plan.following, TABLE_6_3[NETWORK], rng
         )
         settings = self._profiles.settings(museum, f"{self.name}-{backend}", backend, plan.profile)
-        names = cell.parameters["part"].split(_SEPARATOR)
-        played = session.play({name: _tiers(settings, name) for name in names})
+        played = session.play({name: _tiers(settings, name) for name in configurations})
         return [
-            {"backend": backend, "tiers": name, "repetition": number, **row}
+            {"backend": backend, "tiers": name, "repetition": repetition, **row}
             for name, one in played.items()
             for row in photo_rows(one)
         ]
@@ -135,24 +122,22 @@ class Figure(Experiment):
         """``backends.<backend>.<configuration>``; latencies as mean and spread over the repetitions."""
         return {"backends": numbers.nested(rows, ("backend", "tiers"), _configuration)}
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per classifier and configuration."""
-        return table_of(
-            {
-                "backend": backend,
-                "configuration": configuration,
-                "mean ms": numbers.mean_in_words(one["mean_ms"], 1),
-                "p50 ms": numbers.mean_in_words(one["p50_ms"], 1),
-                "at the edge": f"{100 * one['edge_share']:.0f} %",
-                "first photos at the edge": f"{100 * one['first_photos']['edge_share']:.0f} %",
-                "their mean ms": numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
-                "prefetched": one["prefetched"]["entered"],
-                **{name: one["prefetched"][name] for name in ("useful", "wasted")},
-                "requests": one["requests"],
-            }
-            for backend, configurations in summary["backends"].items()
-            for configuration, one in configurations.items()
-        )
+        for backend, configurations in summary["backends"].items():
+            for configuration, one in configurations.items():
+                yield {
+                    "backend": backend,
+                    "configuration": configuration,
+                    "mean ms": numbers.mean_in_words(one["mean_ms"], 1),
+                    "p50 ms": numbers.mean_in_words(one["p50_ms"], 1),
+                    "at the edge": f"{100 * one['edge_share']:.0f} %",
+                    "first photos at the edge": f"{100 * one['first_photos']['edge_share']:.0f} %",
+                    "their mean ms": numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
+                    "prefetched": one["prefetched"]["entered"],
+                    **{name: one["prefetched"][name] for name in ("useful", "wasted")},
+                    "requests": one["requests"],
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the latency of all and of first photos, and the fates of the prefetched objects."""

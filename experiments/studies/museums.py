@@ -63,7 +63,7 @@ def dataset_of(options: RunOptions, settings: MuseumSettings) -> Dataset:
 class OnDataSet(Experiment):
     """An experiment on the data set of ``--data``, or else on a generated museum."""
 
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
     def check(self, options: RunOptions) -> None:
         """The data set must be readable."""

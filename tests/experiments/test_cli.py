@@ -1,7 +1,7 @@
 """``nearsight experiment run``: interruption, continuation, and the printed targets."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from nearsight.__main__ import INTERRUPTED, main
 from nearsight.common.folder_lock import locked
 from nearsight.experiments import cli as experiment_cli
-from nearsight.experiments.framework.experiment import Cell, Row, RunOptions, Target
+from nearsight.experiments.framework.experiment import Row, RunOptions, Target
 from nearsight.experiments.framework.registry import experiments
 from nearsight.experiments.studies.cachier import fig6_3
 
@@ -25,23 +25,23 @@ def test_an_interrupted_run_continues_after_its_finished_cells(
 ) -> None:
     measure, measured = fig6_3.Figure.run, []
 
-    def stopped(figure: fig6_3.Figure, cell: Cell, options: RunOptions) -> Sequence[Row]:
+    def stopped(figure: fig6_3.Figure, options: RunOptions, **parameters: Any) -> Iterator[Row]:
         if measured:
             raise KeyboardInterrupt
-        measured.append(cell.key)
-        return measure(figure, cell, options)
+        measured.append(parameters)
+        return measure(figure, options, **parameters)
 
     with monkeypatch.context() as patch:
         patch.setattr(fig6_3.Figure, "run", stopped)
         assert run(tmp_path) == INTERRUPTED
     shown = capsys.readouterr().err
-    assert "fig6.3: 1/2, generated-00" in shown
+    assert "fig6.3: 1/2, generated-0" in shown
     assert "completed parts are kept" in shown
     assert run(tmp_path) == 0
     shown = capsys.readouterr()
     assert "1 of 2 parts were measured before" in shown.err
-    assert "fig6.3: 2/2, generated-01" in shown.err
-    assert "generated-00" not in shown.err
+    assert "fig6.3: 2/2, generated-1" in shown.err
+    assert "generated-0" not in shown.err
     assert run(tmp_path) == 0
     assert "already has all measurements" in capsys.readouterr().err
 
@@ -58,7 +58,7 @@ def test_a_run_with_unusable_visits_does_not_promise_to_continue(
 ) -> None:
     visits = tmp_path / "visits.csv"
     visits.write_text(f"visitor,exhibit,start_s,end_s\n{rows}")
-    cells = (Cell("real", {"trace": fig6_3.RAW, "number": 0}),)
+    cells = [{"trace": fig6_3.RAW, "number": 0}]
     monkeypatch.setattr(fig6_3.Figure, "cells", lambda *_: cells)
     assert run(tmp_path / "out", "--visits", str(visits)) == 2
     shown = " ".join(capsys.readouterr().err.split())
@@ -99,7 +99,7 @@ def test_a_stopped_run_names_the_command_that_continues_it(
     flags: Sequence[str],
     said: str,
 ) -> None:
-    def stopped(*_: object) -> Sequence[Row]:
+    def stopped(*_: object, **_parameters: object) -> Sequence[Row]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fig6_3.Figure, "run", stopped)

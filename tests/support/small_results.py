@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from nearsight.experiments.framework.drawing import Picture, new_picture
 from nearsight.experiments.framework.experiment import (
-    Cell,
     Experiment,
     Results,
     Row,
@@ -42,10 +41,10 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "queue"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        return (Cell("all", {}),)
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
+        return [{}]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions) -> list[Row]:
         return []
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -54,9 +53,8 @@ class Figure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[()]:
         return ()
 
-    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-        more = summary.get("more", ())
-        return ("visitors", "p50 ms"), [(n, f"{p50:.1f}", *more) for n, p50 in summary["p50_ms"].items()]
+    def table(self, summary: Mapping[str, Any]) -> list[dict[str, object]]:
+        return [{"visitors": n, "p50 ms": f"{p50:.1f}"} for n, p50 in summary["p50_ms"].items()]
 
     def draw(self, results: Results) -> Picture:
         return new_picture(1, 1)

@@ -2,21 +2,13 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nearsight.common.errors import Unavailable
 from nearsight.experiments.framework.drawing import Picture, new_picture
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 
 
 class Squares(Experiment):
@@ -28,15 +20,15 @@ class Squares(Experiment):
         self.measured: list[str] = []
         self.fails_at = ""
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        return tuple(Cell(f"n-{n}", {"n": n}) for n in range(2 if options.smoke else 4))
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
+        return [{"name": "n", "n": n} for n in range(2 if options.smoke else 4)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        if cell.key == self.fails_at:
+    def run(self, options: RunOptions, name: str, n: int) -> Iterable[Row]:
+        key = f"{name}-{n}"
+        if key == self.fails_at:
             raise Unavailable("the edge went away")
-        self.measured.append(cell.key)
-        n = int(cell.parameters["n"])
-        return [{"n": n, "square": n * n, "noise": float(options.rng(cell.key).random())}]
+        self.measured.append(key)
+        yield {"n": n, "square": n * n, "noise": float(options.rng(key).random())}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         return {"sum": sum(int(row["square"]) for row in rows)}
@@ -44,8 +36,8 @@ class Squares(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         return (Target("sum over 10", summary["sum"], summary["sum"] > 10),)
 
-    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-        return ("sum",), [(summary["sum"],)]
+    def table(self, summary: Mapping[str, Any]) -> list[dict[str, object]]:
+        return [{"sum": summary["sum"]}]
 
     def draw(self, results: Results) -> Picture:
         return new_picture(1, 1)
@@ -56,8 +48,8 @@ class SquaresAtOnce(Squares):
 
     timed = False
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        return [{**row, "noise": os.getpid()} for row in super().run(cell, options)]
+    def run(self, options: RunOptions, name: str, n: int) -> Iterable[Row]:
+        return [{**row, "noise": os.getpid()} for row in super().run(options, name, n)]
 
 
 class Endless(Squares):
@@ -73,10 +65,10 @@ class Endless(Squares):
         super().__init__()
         self._folder = folder
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         return super().cells(options)[:2]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, name: str, n: int) -> list[Row]:
         (self._folder / f"{os.getpid()}.pid").touch()
         while True:
             signal.pause()

@@ -8,7 +8,7 @@ only views shared by others, and one with both. In addition, the effect of forge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,17 +16,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.studies.adaptation.measuring import (
@@ -72,19 +62,15 @@ class Figure(Experiment):
     name: ClassVar[str] = "adaptation"
     source: ClassVar[str] = "Cachier dissertation, 5.1.1.1"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per light and number of features."""
         conditions = _SMOKE_CONDITIONS if options.smoke else _CONDITIONS
-        return tuple(
-            Cell(f"{light.replace(' ', '-')}-{features}", {"light": light, "features": features})
-            for light, features in conditions
-        )
+        return [{"light": light, "features": features} for light, features in conditions]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, light: str, features: int) -> list[Row]:
         """Photograph the museum and recognise in every way; one row per way and third of the museum."""
         museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
         dataset = dataset_of(options, replace(museum, seed=options.seed))
-        light, features = cell.parameters["light"], cell.parameters["features"]
         settings = RecognitionSettings(query_features=features)
         photos = photographed(dataset, LIGHTS[light], settings, options)
         attacked = (light, features) == _ATTACKED
@@ -115,22 +101,20 @@ class Figure(Experiment):
         targets.append(Target("wrong answers because of forged views, 0", wrong, wrong == 0))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per light and way."""
-        return table_of(
-            {
-                "light": light,
-                "models": way,
-                "recall": f"{one['recall']['mean']:.3f}",
-                "right": f"{one['right']} of {one['relevant']}",
-                "precision": f"{one['precision']['mean']:.4f}",
-                "wrong": f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
-                "lookup [ms]": f"{one['lookup_ms']['mean']:.2f}",
-                "views": one["views"],
-            }
-            for light, ways in summary["conditions"].items()
-            for way, one in ways.items()
-        )
+        for light, ways in summary["conditions"].items():
+            for way, one in ways.items():
+                yield {
+                    "light": light,
+                    "models": way,
+                    "recall": f"{one['recall']['mean']:.3f}",
+                    "right": f"{one['right']} of {one['relevant']}",
+                    "precision": f"{one['precision']['mean']:.4f}",
+                    "wrong": f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
+                    "lookup [ms]": f"{one['lookup_ms']['mean']:.2f}",
+                    "views": one["views"],
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw recall, precision and time, one below the other."""

@@ -22,17 +22,7 @@ from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.result_cache import Refresh, ResultCache
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, leaves, mean_and_spread, nested, values, zipf
 from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, POPULARITY, flows
 
@@ -70,41 +60,42 @@ class Figure(Experiment):
     source: ClassVar[str] = "beyond approximate-key caching, 5"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """For each network: one cell per cache for the shifts, and one per kind of keys."""
         runs = range(1 if options.smoke else _RUNS)
-        return (
-            *cells_of("{part}-{run}-{cache}", part=(SHIFT,), run=runs, cache=range(len(_COLOURS))),
-            *cells_of("{part}-{run}-{keys}", part=(TRADE,), run=runs, keys=_PREFIXES),
-        )
+        return [
+            *({"part": SHIFT, "run": run, "given": given} for run in runs for given in _COLOURS),
+            *({"part": TRADE, "run": run, "keys": keys} for run in runs for keys in _PREFIXES),
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(
+        self,
+        options: RunOptions,
+        part: str,
+        run: int,
+        keys: str = "prefix(10)",
+        given: tuple[str, float] = ("", 0.0),
+    ) -> Iterator[Row]:
         """Play the flows of a network; one row per window, kind of keys and parameter of the cache."""
-        part, run = cell.parameters["part"], cell.parameters["run"]
         rng = options.rng(self.name, part, run)
         if part == SHIFT:
             phase, window, size = (20_000, 5_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)
             usual = zipf(APPLICATIONS, POPULARITY)
             phases = (usual, rng.permutation(usual), zipf(APPLICATIONS, 0.5))
             traffic = flows(len(phases) * phase, rng, phases=phases, packets_kept=10)
-            name = "prefix(10)"
-            given: tuple[tuple[str, float], ...] = (tuple(_COLOURS)[cell.parameters["cache"]],)
+            all_given: tuple[tuple[str, float], ...] = (given,)
         else:
             phase, size = (20_000, 400) if options.smoke else (_FLOWS, _SIZE)
-            window, name = phase, cell.parameters["keys"]
+            window = phase
             traffic = flows(phase, rng, packets_kept=20)
-            given = _trades(len(_PREFIXES[name]), smoke=options.smoke)
-        keys = _keys(traffic.packets, _PREFIXES[name])
+            all_given = _trades(len(_PREFIXES[keys]), smoke=options.smoke)
+        seen = _keys(traffic.packets, _PREFIXES[keys])
         classes = traffic.applications.tolist()
-        rows: list[Row] = []
-        for kind, value in given:
+        for kind, value in all_given:
             cache: ResultCache[bytes, int] = ResultCache(_refresh(kind, value, run), size)
-            of_play = {"run": run, "part": part, "keys": name, "given": kind, "value": value}
-            rows.extend(
-                {**of_play, "phase": at * window // phase, "window": at, **became}
-                for at, became in enumerate(_played(cache, keys, classes, window))
-            )
-        return rows
+            of_play: Row = {"run": run, "part": part, "keys": keys, "given": kind, "value": value}
+            for at, became in enumerate(_played(cache, seen, classes, window)):
+                yield {**of_play, "phase": at * window // phase, "window": at, **became}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``shift.<given>.<phase>``, ``windows.<given>`` and ``trade.<keys>.<given>.<value>``."""
@@ -170,15 +161,19 @@ class Figure(Experiment):
                 targets.append(Target.at_most(text, float(np.median(ratios)), 1.0, spread, 3))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per cache and phase, then one per kind of keys and budget."""
-        columns = ("cache", "wrong, of lookups", "wrong, of served", "estimated, of lookups", "inferences")
-        lines = [
+        for name, one in (
             *((f"{cache}, {PHASES[int(phase)]}", one) for cache, phase, one in leaves(summary["shift"], 2)),
             *((f"{keys}, {given} {value}", one) for keys, given, value, one in leaves(summary["trade"], 3)),
-        ]
-        numbers = ("wrong", "wrong_of_served", "estimated", "inferences")
-        return columns, [(name, *(f"{one[number]['mean']:.4f}" for number in numbers)) for name, one in lines]
+        ):
+            yield {
+                "cache": name,
+                "wrong, of lookups": f"{one['wrong']['mean']:.4f}",
+                "wrong, of served": f"{one['wrong_of_served']['mean']:.4f}",
+                "estimated, of lookups": f"{one['estimated']['mean']:.4f}",
+                "inferences": f"{one['inferences']['mean']:.4f}",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw errors and inferences through the shifts, and errors over inferences."""

@@ -31,17 +31,7 @@ from nearsight.common.result_cache.budget import Budget
 from nearsight.common.result_cache.selection import Candidates, ladders
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, mean_and_spread, mean_in_words, nested, values
 from nearsight.experiments.studies.approximate_keys.traffic import Traffic, flows
 
@@ -75,25 +65,20 @@ class Figure(Experiment):
     source: ClassVar[str] = "beyond approximate-key caching, 3"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per network."""
-        return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
+        return [{"run": run} for run in range(1 if options.smoke else _RUNS)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, run: int) -> Iterator[Row]:
         """Play the flows through the choosing cache, and through one per candidate; one row per window."""
-        run = cell.parameters["run"]
         phase, window, size = (6_000, 2_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)
         traffic = padded(phase, options.rng(self.name, run))
         players = {CHOSEN: Candidates(*GIVEN)}
         for candidate in GIVEN[:3] if options.smoke else GIVEN:
             players[Candidates(candidate).names[0]] = Candidates(candidate)
-        rows: list[Row] = []
         for keys, candidates in players.items():
-            rows.extend(
-                {"run": run, "keys": keys, "phase": place * window // phase, "window": place, **became}
-                for place, became in enumerate(_played(candidates, traffic, window, size, seed=run))
-            )
-        return rows
+            for place, became in enumerate(_played(candidates, traffic, window, size, seed=run)):
+                yield {"run": run, "keys": keys, "phase": place * window // phase, "window": place, **became}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``phases.<phase>.<keys>``, ``all.<keys>``, ``best.<phase>`` in hindsight, and ``changes``."""
@@ -143,25 +128,16 @@ class Figure(Experiment):
             ),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per cache, those that serve most first; served and wrong shares by phase."""
         of_all = summary["all"]
-        names = sorted(of_all, key=lambda name: -of_all[name]["served"]["mean"])
-        parts = [*summary["phases"].values(), of_all]
-        titles = (*(PHASES[int(phase)] for phase in summary["phases"]), "all")
-        columns = ("keys", *(f"{what}, {title}" for title in titles for what in ("served", "wrong")))
-        lines = []
-        for name in names:
-            numbers = [
-                text
-                for part in parts
-                for text in (
-                    mean_in_words(part[name]["served"], 3),
-                    f"{part[name]['wrong']['mean']:.4f}",
-                )
-            ]
-            lines.append((name, *numbers))
-        return columns, lines
+        parts = {PHASES[int(phase)]: found for phase, found in summary["phases"].items()} | {"all": of_all}
+        for name in sorted(of_all, key=lambda name: -of_all[name]["served"]["mean"]):
+            line: dict[str, object] = {"keys": name}
+            for title, part in parts.items():
+                line[f"served, {title}"] = mean_in_words(part[name]["served"], 3)
+                line[f"wrong, {title}"] = f"{part[name]['wrong']['mean']:.4f}"
+            yield line
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw served and wrong shares over time, and the choices."""

@@ -11,7 +11,7 @@ messages and background work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,17 +22,7 @@ from matplotlib.axes import Axes
 from nearsight.common.files import write_atomically
 from nearsight.common.request.answer import RESULT
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.camera.handheld import Filming
 from nearsight.experiments.rig.session import Session, Tiers
@@ -72,25 +62,25 @@ class Figure(Experiment):
     name: ClassVar[str] = "approximate-daemons"
     source: ClassVar[str] = "beyond approximate-key caching, 5"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per round and configuration; each round begins with another configuration."""
         if options.smoke:
-            return (Cell("0", {"round": 0, "tiers": _SEPARATOR.join((OFF, ON))}),)
+            return [{"turn": 0, "tiers": _SEPARATOR.join((OFF, ON))}]
         names = tuple(CONFIGURATIONS)
-        return tuple(
-            Cell(f"{number}-{place}", {"round": number, "tiers": names[(number + place) % len(names)]})
+        return [
+            {"turn": number, "tiers": names[(number + place) % len(names)]}
             for number in range(_ROUNDS)
             for place in range(len(names))
-        )
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, turn: int, tiers: str) -> list[Row]:
         """Play a session; one row per photo."""
         session = _session(options, self.name)
-        names = cell.parameters["tiers"].split(_SEPARATOR)
+        names = tiers.split(_SEPARATOR)
         played = session.play({name: Tiers(CONFIGURATIONS[name], _DEVICE) for name in names})
         return [
             {
-                "round": cell.parameters["round"],
+                "round": turn,
                 "tiers": name,
                 **photo_row(row),
                 "edge_cpu_ms": round(one.cpu_s["edge"] * 1e3 / len(one.rows), 4),
@@ -137,10 +127,10 @@ class Figure(Experiment):
                 targets.append(Target.at_most(text, one[tail]["median"] / before, 1.0, digits=3))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per configuration."""
-        return table_of(
-            {
+        for name, one in summary["tiers"].items():
+            yield {
                 "result cache": name,
                 "photos": one["requests"],
                 "served": f"{one['served']:.3f}",
@@ -152,8 +142,6 @@ class Figure(Experiment):
                 "a hit ms": f"{one['compute_ms']['hits']:.2f}",
                 "other photos ms": f"{one['compute_ms']['others']:.2f}",
             }
-            for name, one in summary["tiers"].items()
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw CPU time by round, latencies, and shares of the answering tiers."""

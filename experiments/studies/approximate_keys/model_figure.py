@@ -10,7 +10,7 @@ exact recursion over the same number of lookups.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,17 +20,7 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.model import Prediction, finite_horizon, ideal_hits, lru_hits, predict
 from nearsight.common.result_cache.result_cache import ResultCache
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, values, zipf
 from nearsight.experiments.studies.approximate_keys.traffic import play
 
@@ -40,6 +30,7 @@ SKEWS = (0.7, 1.1)
 EQUAL, ONE_LARGER = "equal", "larger"
 """Classes of a key: all equally likely, or one twice as likely as the others."""
 IDEAL, LRU, SINGLE = "ideal", "lru", "one key"
+_HEAVY_KEY = "heavy"
 _HEAVY = {"0.6, 0.4": 1.5, "0.9, 0.1": 1.3, "0.5, 0.3, 0.2": 2.0, "0.5, 0.5": 3.0}
 """Classes of single keys → back-off at which their sequences have infinite variance."""
 _BELOW = 0.6
@@ -56,29 +47,35 @@ class Figure(Experiment):
     source: ClassVar[str] = "approximate-key caching, 4"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per popularity, classes and back-off, and one per heavy key."""
         betas = BETAS[1:2] if options.smoke else BETAS
-        return (
-            *cells_of("{skew}-{classes}-{beta}", skew=SKEWS, classes=(EQUAL, ONE_LARGER), beta=betas),
-            *(Cell(f"heavy-{place}", {"heavy": classes}) for place, classes in enumerate(_HEAVY)),
-        )
+        return [
+            *(
+                {"skew": skew, "classes": classes, "beta": beta}
+                for skew in SKEWS
+                for classes in (EQUAL, ONE_LARGER)
+                for beta in betas
+            ),
+            *({"part": _HEAVY_KEY, "place": place} for place in range(len(_HEAVY))),
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, **parameters: Any) -> Iterator[Row]:
         """Play streams; one row per stream and replacement, with the values of the equations."""
-        rng = options.rng(self.name, cell.key)
-        if "heavy" in cell.parameters:
-            return _heavy_key(cell, rng, 100 if options.smoke else 400)
-        beta = float(cell.parameters["beta"])
+        cell = self.key(**parameters)
+        rng = options.rng(self.name, cell)
+        if "part" in parameters:
+            yield from _heavy_key(cell, parameters["place"], rng, 100 if options.smoke else 400)
+            return
+        beta = float(parameters["beta"])
         keys, size, lookups, streams = (200, 40, 4_000, 8) if options.smoke else (300, 60, 90_000, 20)
-        q = zipf(keys, float(cell.parameters["skew"]))
-        p = _classes(cell.parameters["classes"], beta)
+        q = zipf(keys, float(parameters["skew"]))
+        p = _classes(parameters["classes"], beta)
         refresh = AutoRefresh(beta)
         said = {
             replacement: predict(q, [p] * keys, hits, refresh)
             for replacement, hits in ((IDEAL, ideal_hits(q, size)), (LRU, lru_hits(q, size)))
         }
-        rows: list[Row] = []
         for number in range(streams):
             drawn = rng.choice(keys, lookups, p=q), rng.choice(len(p), lookups, p=p)
             stream = list(zip(*(one.tolist() for one in drawn), strict=True))
@@ -86,8 +83,7 @@ class Figure(Experiment):
                 cache: ResultCache[int, int] = ResultCache(refresh, size, only=only)
                 play(cache, stream[: lookups // 3])  # until sequences have their full length
                 played = _played(cache, stream[lookups // 3 :], said[replacement])
-                rows.append({**_of(cell, replacement, beta, number), **played})
-        return rows
+                yield {**_of(cell, replacement, beta, number), **played}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``comparisons``: mean, 95 % interval and value of the equations, by cell and replacement."""
@@ -129,19 +125,14 @@ class Figure(Experiment):
             )
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per cell and replacement."""
-        return ("stream", "inferences", "± 95 %", "equations", "errors", "± 95 %", "equations"), [
-            (
-                name,
-                *(
-                    f"{one[quantity][part]:.4f}"
-                    for quantity in _QUANTITIES
-                    for part in ("mean", "half_width", "said")
-                ),
-            )
-            for name, one in summary["comparisons"].items()
-        ]
+        for name, one in summary["comparisons"].items():
+            line: dict[str, object] = {"stream": name}
+            for quantity in _QUANTITIES:
+                for title, part in (("", "mean"), (" ± 95 %", "half_width"), (", equations", "said")):
+                    line[f"{quantity}{title}"] = f"{one[quantity][part]:.4f}"
+            yield line
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw simulated over computed values; one panel for inferences, one for errors."""
@@ -181,20 +172,17 @@ def _classes(kind: str, beta: float) -> np.ndarray:
     return np.array([largest, *[(1 - largest) / others] * others])
 
 
-def _heavy_key(cell: Cell, rng: np.random.Generator, streams: int) -> list[Row]:
-    classes = cell.parameters["heavy"]
-    beta, lookups = _HEAVY[classes], 1_000
+def _heavy_key(cell: str, place: int, rng: np.random.Generator, streams: int) -> Iterator[Row]:
+    (classes, beta), lookups = [*_HEAVY.items()][place], 1_000
     p, refresh = [float(one) for one in classes.split(", ")], AutoRefresh(beta)
     said = finite_horizon(p, refresh, lookups)
-    rows: list[Row] = []
     for number in range(streams):
         stream = [(0, truth) for truth in rng.choice(len(p), lookups, p=p).tolist()]
-        rows.append({**_of(cell, SINGLE, beta, number), **_played(ResultCache(refresh, 1), stream, said)})
-    return rows
+        yield {**_of(cell, SINGLE, beta, number), **_played(ResultCache(refresh, 1), stream, said)}
 
 
-def _of(cell: Cell, replacement: str, beta: float, number: int) -> dict[str, str | float]:
-    return {"cell": cell.key, "replacement": replacement, "beta": beta, "stream": number}
+def _of(cell: str, replacement: str, beta: float, number: int) -> dict[str, str | float]:
+    return {"cell": cell, "replacement": replacement, "beta": beta, "stream": number}
 
 
 def _played(

@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -23,17 +23,7 @@ from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.common.result_cache.approximations import identity, prefix
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, median_and_range, median_in_words, nested, values
 from nearsight.experiments.studies.approximate_keys.similarity import (
     ComparedCache,
@@ -67,21 +57,19 @@ class Figure(Experiment):
     name: ClassVar[str] = "approximate-similarity"
     source: ClassVar[str] = "approximate-key caching, 5"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per size of the cache."""
-        return cells_of("{size}", size=(100, 300) if options.smoke else tuple(LOOKUPS))
+        return [{"size": size} for size in ((100, 300) if options.smoke else tuple(LOOKUPS))]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, size: int) -> Iterator[Row]:
         """Fill the caches and look up flows; one row per cache and block of lookups."""
         pin_threads()
-        size = int(cell.parameters["size"])
         history, lookups = (5_000, 100) if options.smoke else (_HISTORY, LOOKUPS[size])
         traffic = flows(history + lookups, options.rng(self.name))
         labels = traffic.applications
         before, asked = traffic.packets[:history], traffic.packets[history:]
         popular = _popular(before, size)
         inputs = before[popular] / _LARGEST_PACKET
-        rows: list[Row] = []
         known = labels[:history].tolist()
         with TemporaryDirectory(prefix="nearsight-similarity-") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of the imported libraries
@@ -93,7 +81,7 @@ class Figure(Experiment):
                 try:
                     build(inputs[:_BLOCK], labels[popular[:_BLOCK]]).close()  # exclude the time of imports
                 except ImportError as error:
-                    rows.append({**_EMPTY, "size": size, "cache": name, "note": f"{error}; {command}"})
+                    yield {**_EMPTY, "size": size, "cache": name, "note": f"{error}; {command}"}
                 else:
                     compared[name] = _timed_us(build, inputs, labels[popular])
             found = _measured(compared, asked, labels[history:].tolist())
@@ -110,8 +98,8 @@ class Figure(Experiment):
                     "insert_us": float(np.median(inserted)),
                 }
                 cache.close()
-                rows += [{**_EMPTY, **whole, "block": place, **one} for place, one in enumerate(found[name])]
-        return rows
+                for place, one in enumerate(found[name]):
+                    yield {**_EMPTY, **whole, "block": place, **one}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``sizes.<K>.<cache>``: shares of the lookups, and times; ``times_faster.<K>``; ``not_measured``."""
@@ -147,17 +135,22 @@ class Figure(Experiment):
         spread = f"blocks {ratio['min']:.0f} to {ratio['max']:.0f}"
         return (*targets, Target.at_least(text, ratio["median"], 1000, spread))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per size and cache."""
-        columns = ("K", "cache", "answered", "wrong", "of answers", "lookup µs", "insert µs", "build ms")
-        lines: list[tuple[object, ...]] = []
         for size, caches in summary["sizes"].items():
             for name, one in caches.items():
-                shares = f"{one['answered']:.3f}", f"{one['wrong']:.4f}", f"{_of_answers(one):.3f}"
-                times = f"{one['insert_us']:,.1f}", f"{one['build_ms']:,.0f}"
-                lines.append((f"{int(size):,}", name, *shares, median_in_words(one["lookup_us"], 1), *times))
-        lines += [("", name, note, *[""] * 5) for name, note in summary["not_measured"].items()]
-        return columns, lines
+                yield {
+                    "K": f"{int(size):,}",
+                    "cache": name,
+                    "answered": f"{one['answered']:.3f}",
+                    "wrong": f"{one['wrong']:.4f}",
+                    "of answers": f"{_of_answers(one):.3f}",
+                    "lookup µs": median_in_words(one["lookup_us"], 1),
+                    "insert µs": f"{one['insert_us']:,.1f}",
+                    "build ms": f"{one['build_ms']:,.0f}",
+                }
+        for name, note in summary["not_measured"].items():
+            yield {"cache": name, "answered": note}
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw lookup times, insertion times, and hits with their errors, for each size."""

@@ -8,7 +8,7 @@ right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from random import Random
 from typing import Any, ClassVar
@@ -20,17 +20,7 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, share, values
 from nearsight.experiments.museum.camera.handheld import Filming
 from nearsight.experiments.studies.approximate_keys.standing import (
@@ -60,7 +50,7 @@ _VISITORS = {STANDING: 10, 0.25: 3, 1.0: 3}
 _RATES = {1: PHOTOS_PER_S, 2: 2.5, 5: 1.0}
 """Photos per second if only every n-th photo is taken, by n."""
 _STAYS, _CATALOGUE = 5, 400
-_REAL = "real clips"
+_REAL, _CLIP = "real clips", "clip"
 SHARED, SIMILARITY, SEQUENTIAL = "layout, shared", "similarity", "layout, sequential test"
 _BUDGET = 0.01
 _PLAYS = 5
@@ -83,7 +73,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "approximate-standing"
     source: ClassVar[str] = "beyond approximate-key caching, 5"
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Report that real clips are left out if no folder was given."""
@@ -91,30 +81,29 @@ class Figure(Experiment):
             say("real clips are left out: give a folder of videos with --data")
         return options
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per liveliness and visitor, and one per real clip."""
         visitors = {STANDING: 2} if options.smoke else _VISITORS
         clips = () if options.data is None else clips_in(options.data)
-        return (
+        return [
             *(
-                Cell(f"{liveliness}-{visitor}", {"liveliness": liveliness, "visitor": visitor})
+                {"liveliness": liveliness, "visitor": visitor}
                 for liveliness, count in visitors.items()
                 for visitor in range(count)
             ),
-            *(Cell(f"clip-{number}", {"clip": clip.name}) for number, clip in enumerate(clips)),
-        )
+            *({"liveliness": _CLIP, "visitor": number} for number in range(len(clips))),
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, liveliness: str, visitor: int) -> list[Row]:
         """Film, recognise, and compute the keys; one row per photo."""
-        models = exhibits(options.seed, 4 if options.smoke else _CATALOGUE)
-        if "clip" in cell.parameters and options.data is not None:
-            frames = real(options.data / cell.parameters["clip"])
+        models, cell = exhibits(options.seed, 4 if options.smoke else _CATALOGUE), f"{liveliness}-{visitor}"
+        if liveliness == _CLIP and options.data is not None:
+            frames = real(clips_in(options.data)[visitor])
             models, liveliness = (*models, *models_of_clips(options.data)), _REAL
         else:
-            visitor, liveliness = int(cell.parameters["visitor"]), cell.parameters["liveliness"]
             how = Filming(float(liveliness), PHOTOS_PER_S)
             frames = filmed(options, _VISITORS[STANDING], visitor, _STAYS, how)
-        return [{"cell": cell.key, "liveliness": liveliness, **row} for row in photo_rows(frames, models)]
+        return [{"cell": cell, "liveliness": liveliness, **row} for row in photo_rows(frames, models)]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``visitors.<liveliness>``: photos, rates, kinds of keys; and the CPU time of a request."""
@@ -160,19 +149,17 @@ class Figure(Experiment):
             ),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per liveliness and kind of keys."""
-        return table_of(
-            {
-                "visitors": name,
-                "keys": _TITLES[kind],
-                "served": f"{one['served']:.3f}",
-                "wrong of these": f"{one['wrong']:.4f}",
-                "differs from the recogniser": f"{one['disagreed']:.4f}",
-            }
-            for name, found in summary["visitors"].items()
-            for kind, one in found["kinds"].items()
-        )
+        for name, found in summary["visitors"].items():
+            for kind, one in found["kinds"].items():
+                yield {
+                    "visitors": name,
+                    "keys": _TITLES[kind],
+                    "served": f"{one['served']:.3f}",
+                    "wrong of these": f"{one['wrong']:.4f}",
+                    "differs from the recogniser": f"{one['disagreed']:.4f}",
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw served and wrong shares by kind of keys, served share over the photo rate, and CPU time."""

@@ -32,16 +32,7 @@ from nearsight.common.result_cache.model import ideal_hits, lru_hits, predict
 from nearsight.common.result_cache.result_cache import ResultCache
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested, values
 from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows, play
 
@@ -99,44 +90,38 @@ class Figure(Experiment):
     source: ClassVar[str] = "approximate-key caching, 5"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per network and approximation."""
         names = ("identity", "prefix(5)", "prefix(10)") if options.smoke else tuple(FUNCTIONS)
-        return tuple(
-            Cell(f"{run}-{place}", {"run": run, "function": name})
-            for run in range(1 if options.smoke else _RUNS)
-            for place, name in enumerate(names)
-        )
+        return [
+            {"run": run, "function": name} for run in range(1 if options.smoke else _RUNS) for name in names
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, run: int, function: str) -> Iterator[Row]:
         """Play the flows of a network; one row per cache and back-off."""
         count, size = (20_000, 400) if options.smoke else (_FLOWS, _SIZE)
-        traffic = flows(count, options.rng(self.name, cell.parameters["run"]))
-        keys = ranked([FUNCTIONS[cell.parameters["function"]](one) for one in traffic.packets])
+        traffic = flows(count, options.rng(self.name, run))
+        keys = ranked([FUNCTIONS[function](one) for one in traffic.packets])
         stream = list(zip(keys.tolist(), traffic.applications.tolist(), strict=True))
         popularity, classes = _distributions(keys, traffic.applications)
         ideal = ideal_hits(popularity, size)
         caches = [(IDEAL, ideal), (LRU, lru_hits(popularity, size))]
-        if cell.parameters["function"] in _FIGURE_4:
+        if function in _FIGURE_4:
             caches.append((PRINTED, ideal))
-        rows: list[Row] = []
         for cache, hits in caches:
             model = _merged(popularity, classes, hits)
             for beta in BETAS[:-1] if cache == PRINTED else BETAS:
                 refresh = AutoRefresh(beta, as_printed=cache == PRINTED)
                 said = predict(*model, refresh if math.isfinite(beta) else None)
-                rows.append(
-                    {
-                        "run": cell.parameters["run"],
-                        "function": cell.parameters["function"],
-                        "cache": cache,
-                        "beta": beta,
-                        **_played(stream, refresh, size, ideal=cache != LRU),
-                        "said_inferences": said.inferences,
-                        "said_errors": said.errors,
-                    }
-                )
-        return rows
+                yield {
+                    "run": run,
+                    "function": function,
+                    "cache": cache,
+                    "beta": beta,
+                    **_played(stream, refresh, size, ideal=cache != LRU),
+                    "said_inferences": said.inferences,
+                    "said_errors": said.errors,
+                }
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``functions.<name>.<cache>.<beta>``: simulated values and those of the model."""
@@ -162,28 +147,25 @@ class Figure(Experiment):
                 )
         return (*targets, *_figure_4(summary["functions"]), *_figure_5(found))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per approximation: the ideal cache without refresh, and with back-off 1.5."""
-        columns = ("function", "misses", "paper", "errors, no refresh", "paper", "errors, back-off 1.5")
-        rows = []
         for name, by_replacement in summary["functions"].items():
             never, usual = (by_replacement[IDEAL][str(beta)] for beta in (math.inf, _USUAL))
             misses, errors = PAPER_3C.get(name, ("", ""))
             lru = by_replacement[LRU][str(_USUAL)]
-            rows.append(
-                (
-                    name,
-                    f"{1 - never['hits']['mean']:.3f}",
-                    misses,
-                    f"{mean_in_words(never['errors'], 3)} (model {never['said_errors']['mean']:.3f})",
-                    errors,
-                    f"{usual['errors']['mean']:.4f} (model {usual['said_errors']['mean']:.4f})",
-                    f"{_verifications(usual):.3f}",
-                    f"{usual['inferences']['mean']:.3f}",
-                    f"{lru['errors']['mean']:.4f}, {lru['inferences']['mean']:.3f}",
-                )
-            )
-        return (*columns, "verified", "inferences", "LRU: errors, inferences"), rows
+            alone = f"{mean_in_words(never['errors'], 3)} (model {never['said_errors']['mean']:.3f})"
+            refreshed = f"{usual['errors']['mean']:.4f} (model {usual['said_errors']['mean']:.4f})"
+            yield {
+                "function": name,
+                "misses": f"{1 - never['hits']['mean']:.3f}",
+                "paper's misses": misses,
+                "errors, no refresh": alone,
+                "paper's errors": errors,
+                "errors, back-off 1.5": refreshed,
+                "verified": f"{_verifications(usual):.3f}",
+                "inferences": f"{usual['inferences']['mean']:.3f}",
+                "LRU: errors, inferences": f"{lru['errors']['mean']:.4f}, {lru['inferences']['mean']:.3f}",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 3c, figure 4 and figure 5 in three panels."""

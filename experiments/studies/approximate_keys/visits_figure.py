@@ -12,7 +12,7 @@ costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -28,16 +28,13 @@ from nearsight.common.result_cache.image_keys import layout_keys
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
-    Cell,
+    ON_MACHINES,
     Experiment,
     Results,
     Row,
     RunOptions,
     StoredRow,
-    Table,
     Target,
-    cells_of,
-    table_of,
 )
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
@@ -80,7 +77,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "approximate-visits"
     source: ClassVar[str] = "beyond approximate-key caching, 5"
-    takes_machines: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ON_MACHINES
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in the options of a run; costs of the machines are measured if necessary.
@@ -97,20 +94,23 @@ class Figure(Experiment):
             )
         return with_machines(options, say)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per number of visitors and run."""
-        runs, visitors = range(1, amount_of(options).runs + 1), (2,) if options.smoke else _VISITORS
-        return cells_of("v{visitors}-run{run}", visitors=visitors, run=runs)
+        runs = range(1, amount_of(options).runs + 1)
+        return [
+            {"visitors": visitors, "run": run}
+            for visitors in ((2,) if options.smoke else _VISITORS)
+            for run in runs
+        ]
 
     def processes(self, options: RunOptions) -> int:
         """One per core, because no time is measured."""
         return amount_of(options).processes
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, visitors: int, run: int) -> list[Row]:
         """Play all configurations with the same visitors; one row per views and configuration."""
         configure_logging(level="CRITICAL")  # messages of simulated daemons are part of the simulation
-        run, amount = int(cell.parameters["run"]), amount_of(options)
-        point = replace(BASELINE, visitors=int(cell.parameters["visitors"]))
+        amount, point = amount_of(options), replace(BASELINE, visitors=visitors)
         if options.smoke:
             point = OperatingPoint(visitors=2, sections=1, classes=50)
         following = Following(point.visitors, amount.seconds, 0.0)
@@ -167,10 +167,10 @@ class Figure(Experiment):
                 )
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per views, configuration and number of visitors."""
-        return table_of(
-            {
+        for views, tiers, where, count, one in numbers.leaves(summary["views"], 4):
+            yield {
                 "views": views,
                 "configuration": _NAMES[tiers],
                 "result cache": where,
@@ -182,8 +182,6 @@ class Figure(Experiment):
                 "unanswered": one["failed"],
                 "photos": one["requests"],
             }
-            for views, tiers, where, count, one in numbers.leaves(summary["views"], 4)
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw p50 and p95 over the number of visitors, for both kinds of views."""

@@ -38,17 +38,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset, merge_datasets
 from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
 
 T = TypeVar("T")
@@ -121,31 +111,29 @@ class Figure(OnDataSet):
         self._photos: list[_Photo] = []
         self._teaching: list[Row] = []
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """The whole catalogue, then each division into caches."""
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
+        """The whole catalogue (size 0), then each division into caches."""
         sizes, draws = (_SMOKE_SIZES, 1) if options.smoke else (SIZES, _DRAWS)
-        whole = Cell(CATALOGUE, {"size": 0, "draw": 0})
-        return (whole, *cells_of("{size:02d}-{draw}", size=sizes, draw=range(draws)))
+        divisions = [{"size": size, "draw": draw} for size in sizes for draw in range(draws)]
+        return [{"size": 0, "draw": 0}, *divisions]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, size: int, draw: int) -> Iterator[Row]:
         """One row per photo and cache; for the whole catalogue, also one per trained object."""
         if not self._models:
             self._prepare(options)
-        if cell.key == CATALOGUE:
-            return [*self._teaching, *self._asked_in_all(), *self._asked_in_rivals()]
-        size = cell.parameters["size"]
-        rng = options.rng("cache answers", size, cell.parameters["draw"])
+        if not size:
+            yield from (*self._teaching, *self._asked_in_all(), *self._asked_in_rivals())
+            return
+        rng = options.rng("cache answers", size, draw)
         order = [self._models[index] for index in rng.permutation(len(self._models))]
         caches = [_Cache(models, self._settings) for models in _parts(order, size)]
         of = {name: number for number, cache in enumerate(caches) for name in cache.names}
-        rows: list[Row] = []
         for photo in self._photos:
             own = of.get(photo.expected)
             if own is not None:
-                rows.append(caches[own].row(WITH, size, photo))
+                yield caches[own].row(WITH, size, photo)
             others = [number for number in range(len(caches)) if number != own]
-            rows.append(caches[int(rng.choice(others))].row(WITHOUT, size, photo))
-        return rows
+            yield caches[int(rng.choice(others))].row(WITHOUT, size, photo)
 
     def _prepare(self, options: RunOptions) -> None:
         pin_threads()
@@ -229,11 +217,11 @@ class Figure(OnDataSet):
             ),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per size of caches, and one for caches of rivals only."""
         parts = {**summary["sizes"], "all": summary["all"], "rivals alone": summary["rivals"]}
-        return table_of(
-            {
+        for name, found in parts.items():
+            yield {
                 "objects": name,
                 "photos x caches": found["pairs"],
                 "wrong, rivals ignored": found["wrong_ignored"],
@@ -243,8 +231,6 @@ class Figure(OnDataSet):
                 "passed on": found["passed_on"],
                 "lookup [ms]": f"{found['lookup_ms']:.2f}",
             }
-            for name, found in parts.items()
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw wrong answers and recall over the size of caches."""

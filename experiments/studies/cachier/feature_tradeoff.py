@@ -9,7 +9,7 @@ Therefore the picture of the table shows times as multiples of those with 800 fe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,16 +20,7 @@ from matplotlib.lines import Line2D
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.profiling.analysis import FEATURE_COUNTS, quick_pipeline
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
@@ -40,13 +31,11 @@ from nearsight.experiments.profiling.measuring import (
 )
 from nearsight.experiments.studies.cachier.offline_analysis import (
     Series,
+    analysed,
     draw_analysis,
     line,
-    point_rows,
-    points_of,
-    straight_line,
+    point_lines,
     subset_plan,
-    subset_row,
     subsets_of,
 )
 from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
@@ -66,32 +55,36 @@ PAPER = {
 """By number of features: (a, b) of f_D [ms], and (a, b) of recall_D."""
 
 
-class FeatureTradeoff(OnDataSet):
-    """Measures every number of features on the same random subsets of a data set."""
+class Figure4x4(OnDataSet):
+    """Latency, recall and precision on a device, for several numbers of features."""
+
+    name: ClassVar[str] = "fig4.4"
+    source: ClassVar[str] = "Cachier dissertation, 4.5.2"
 
     def __init__(self) -> None:
         self._prepared: dict[int, PreparedData] = {}
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per subset and number of features."""
         counts = _SMOKE_FEATURE_COUNTS if options.smoke else FEATURE_COUNTS
-        return cells_of("{subset:02d}-{features}", subset=range(subsets_of(options)), features=counts)
+        return [{"subset": subset, "features": count} for subset in subsets_of(options) for count in counts]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, subset: int, features: int) -> Iterator[Row]:
         """Measure one number of features on a random subset of each size; one row per size."""
-        features, subset = cell.parameters["features"], cell.parameters["subset"]
         settings = quick_pipeline(RecognitionSettings(), features)
         dataset = dataset_of(options, museum_of(options))
         data = self._data(dataset, features)
         sizes = [size for size in _SIZES if size <= len(data.models)]
         plan = subset_plan(options, "feature trade-off", subset, sizes)
         extraction_ms = extraction_time(_photos(dataset, subset, options), settings)
-        rows: list[Row] = []
         for row in measure(data, plan, settings, no_progress):
-            measured = asdict(replace(row, subset=subset))
-            extra = {"extraction_ms": extraction_ms, "device_ms": extraction_ms + row.lookup_ms}
-            rows.append({"features": features, "objects": len(data.models), **measured, **extra})
-        return rows
+            yield {
+                "features": features,
+                "objects": len(data.models),
+                **asdict(replace(row, subset=subset)),
+                "extraction_ms": extraction_ms,
+                "device_ms": extraction_ms + row.lookup_ms,
+            }
 
     def _data(self, dataset: Dataset, features: int) -> PreparedData:
         """Prepare a data set; models are trained once, photos are read once per number of features."""
@@ -108,58 +101,23 @@ class FeatureTradeoff(OnDataSet):
         found = {features: _trade_off(groups[features]) for features in sorted(groups, key=int)}
         return {"objects": int(rows[0]["objects"]), "features": found}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """The shape of the paper's curves: more features take longer and have a higher recall."""
         ordered = sorted(summary["features"], key=int)
         fewest, most = (summary["features"][one]["points"][-1] for one in (ordered[0], ordered[-1]))
         faster = fewest["device_ms"] / most["device_ms"]
+        yield Target(
+            "largest k: f_D of the fewest features over that of the most, below 1", faster, faster < 1
+        )
         ahead = most["recall"] - fewest["recall"]
-        return (
-            Target(
-                "largest k: f_D of the fewest features over that of the most, below 1", faster, faster < 1
-            ),
-            Target(
-                "largest k: recall of the most features minus that of the fewest, over 0", ahead, ahead > 0
-            ),
+        yield Target(
+            "largest k: recall of the most features minus that of the fewest, over 0", ahead, ahead > 0
         )
 
-
-def _photos(dataset: Dataset, subset: int, options: RunOptions) -> list[Path]:
-    """Choose some photos, the same for every number of features."""
-    order = options.rng("extraction", subset).permutation(len(dataset.queries))
-    return [dataset.queries[index].path for index in order[:_TIMED_PHOTOS].tolist()]
-
-
-def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    # f_D replaces the lookup time, because on a device the whole time counts.
-    measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in rows]
-    points = points_of(measured)
-    for point in points:
-        point["device_ms"] = point.pop("lookup_ms")
-        point["device_ms_std"] = point.pop("lookup_ms_std")
-    return {
-        "extraction_ms": numbers.mean_and_spread(sorted(set(numbers.values(rows, "extraction_ms")))),
-        "points": points,
-        "device_ms": straight_line(measured, "lookup_ms"),
-        "recall": straight_line(measured, "recall"),
-        "precision": straight_line(measured, "precision"),
-    }
-
-
-class Figure4x4(FeatureTradeoff):
-    """Latency, recall and precision on a device, for several numbers of features."""
-
-    name: ClassVar[str] = "fig4.4"
-    source: ClassVar[str] = "Cachier dissertation, 4.5.2"
-
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per number of features and size."""
-        rows = [
-            row
-            for features, found in summary["features"].items()
-            for row in point_rows(features, found["points"], "device_ms")
-        ]
-        return ("features", "k", "f_D(k) [ms]", "recall", "precision"), rows
+        for features, found in summary["features"].items():
+            yield from point_lines({"features": features}, found["points"], "device_ms", "f_D(k) [ms]")
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw latency, recall and precision over k."""
@@ -175,33 +133,39 @@ class Figure4x4(FeatureTradeoff):
         return draw_analysis(series, "device_ms", label, text, logarithmic=False)
 
 
-class Table4x1(FeatureTradeoff):
+def _photos(dataset: Dataset, subset: int, options: RunOptions) -> list[Path]:
+    """Choose some photos, the same for every number of features."""
+    order = options.rng("extraction", subset).permutation(len(dataset.queries))
+    return [dataset.queries[index].path for index in order[:_TIMED_PHOTOS].tolist()]
+
+
+def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    # On a device the whole time counts, f_D, instead of the time of a lookup alone.
+    extraction_ms = numbers.mean_and_spread(sorted(set(numbers.values(rows, "extraction_ms"))))
+    return {"extraction_ms": extraction_ms, **analysed(rows, "device_ms")}
+
+
+class Table4x1(Figure4x4):
     """f_D(k) and recall_D(k), fitted; uses the rows of fig4.4."""
 
     name: ClassVar[str] = "table4.1"
     source: ClassVar[str] = "Cachier dissertation, 4.5.3"
-    same_rows_as: ClassVar[str] = "fig4.4"
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per number of features, with those of the paper."""
         most = summary["features"][max(summary["features"], key=int)]["device_ms"]["a"]
-        rows = []
         for features, found in summary["features"].items():
             time, recall = PAPER[int(features)]
-            rows.append(
-                (
-                    features,
-                    numbers.mean_in_words(found["extraction_ms"], 2),
-                    line(found["device_ms"], 4),
-                    line({"a": time[0], "b": time[1]}, 2),
-                    f"{found['device_ms']['a'] / most:.2f}",
-                    f"{time[0] / PAPER[max(PAPER)][0][0]:.2f}",
-                    line(found["recall"], 5),
-                    line({"a": recall[0], "b": recall[1]}, 5),
-                )
-            )
-        columns = ("features", "extraction [ms]", "f_D(k) [ms]", "paper, Nexus 7")
-        return (*columns, "f_D(0) over largest", "paper", "recall_D(k)", "paper"), rows
+            yield {
+                "features": features,
+                "extraction [ms]": numbers.mean_in_words(found["extraction_ms"], 2),
+                "f_D(k) [ms]": line(found["device_ms"], 4),
+                "paper, Nexus 7": line({"a": time[0], "b": time[1]}, 2),
+                "f_D(0) over largest": f"{found['device_ms']['a'] / most:.2f}",
+                "paper's f_D(0)": f"{time[0] / PAPER[max(PAPER)][0][0]:.2f}",
+                "recall_D(k)": line(found["recall"], 5),
+                "paper's recall_D(k)": line({"a": recall[0], "b": recall[1]}, 5),
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw measured points, fitted lines, and the lines of the paper."""

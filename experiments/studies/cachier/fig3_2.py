@@ -12,7 +12,7 @@ in one network after the other. The offline analysis for the adaptive edge is ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,18 +22,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
 from nearsight.experiments.rig.edge_bench import ADAPTIVE, BenchAnswer, BenchRequest, CacheBench, cache_bench
 from nearsight.experiments.rig.replay import hop_of
@@ -111,18 +100,17 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per repetition and classifier."""
         repetitions = range((SMOKE if options.smoke else FULL).repetitions)
-        return cells_of("{repetition}-{backend}", repetition=repetitions, backend=BACKENDS)
+        return [{"repetition": number, "backend": backend} for number in repetitions for backend in BACKENDS]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, repetition: int, backend: str) -> Iterator[Row]:
         """Start the daemons, warm them up, and send requests; one row per photo and edge."""
-        backend, number = cell.parameters["backend"], cell.parameters["repetition"]
         plan, museum = SMOKE if options.smoke else FULL, TaughtMuseum(options, museum_of(options))
         visitors = ZipfVisitors(museum.dataset, options.rng(self.name, "ranks"))
         settings = self._profiles.settings(museum, backend, backend, plan.profile)
-        rng = options.rng(self.name, "requests", number)
+        rng = options.rng(self.name, "requests", repetition)
         with cache_bench(
             museum.testbed(self.name),
             database=museum.database,
@@ -133,16 +121,12 @@ class Figure(Experiment):
             seed=options.seed,
         ) as bench:
             bench.warm_up(visitors.reports(plan.earlier, rng))
-            rows: list[Row] = []
             for network in plan.networks:
                 bench.running.link.reshape(NETWORKS[network])
                 bench.settle(visitors.requests(plan.settling, rng))
                 bench.send_all(visitors.requests(plan.rehearsed, rng), 0)
-                measured = _measure(bench, visitors.requests(plan.photos[backend], rng))
-                rows += [
-                    {"backend": backend, "network": network, "repetition": number, **row} for row in measured
-                ]
-        return rows
+                for row in _measure(bench, visitors.requests(plan.photos[backend], rng)):
+                    yield {"backend": backend, "network": network, "repetition": repetition, **row}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per backend and network: every edge's latency, hit ratio and size; the best static size."""
@@ -177,21 +161,19 @@ class Figure(Experiment):
                 targets.append(Target.at_most(text, ratio, 1 + WITHIN))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per classifier, network and edge."""
-        return table_of(
-            {
-                "backend": backend,
-                "network": network,
-                "size": size,
-                "cached": one["cached"],
-                "latency ms (least to most)": numbers.median_in_words(one["latency_ms"], 1),
-                "hits": f"{one['hit_ratio']:.2f}",
-            }
-            for backend, networks in summary["backends"].items()
-            for network, curve in networks.items()
-            for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items()
-        )
+        for backend, networks in summary["backends"].items():
+            for network, curve in networks.items():
+                for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items():
+                    yield {
+                        "backend": backend,
+                        "network": network,
+                        "size": size,
+                        "cached": one["cached"],
+                        "latency ms (least to most)": numbers.median_in_words(one["latency_ms"], 1),
+                        "hits": f"{one['hit_ratio']:.2f}",
+                    }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the paper's network for both classifiers, and the other networks below."""

@@ -21,7 +21,7 @@ and devices that join after the keys were stored, as visitors do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -30,17 +30,7 @@ from matplotlib.axes import Axes
 
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.extra import require_experiments
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
@@ -151,45 +141,40 @@ class Figure(Experiment):
     name: ClassVar[str] = "fig6.15"
     source: ClassVar[str] = "Cachier dissertation, 6.8"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per setting and repetition."""
-        return tuple(
-            Cell(f"{setting.name}-{number}", {"setting": setting.name, "repetition": number})
+        return [
+            {"setting": setting.name, "repetition": number}
             for setting in (SMOKE_SETTINGS if options.smoke else SETTINGS)
             for number in range(setting.repetitions)
-        )
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, setting: str, repetition: int) -> list[Row]:
         """Measure both stores; one row per put, get, phase and observation of presence."""
         require_experiments(f"experiment run {self.name}", ("kademlia",))
-        number = cell.parameters["repetition"]
-        setting = next(one for one in (*SETTINGS, *SMOKE_SETTINGS) if one.name == cell.parameters["setting"])
-        plan = SMOKE if options.smoke else ON_RADIO if setting.radio else FULL
+        given = next(one for one in (*SETTINGS, *SMOKE_SETTINGS) if one.name == setting)
+        plan = SMOKE if options.smoke else ON_RADIO if given.radio else FULL
         measurement = LookupMeasurement(
-            options.museums.resolve().parent / "testbed" / self.name / cell.key,
-            setting,
+            options.museums.resolve().parent / "testbed" / self.name / f"{setting}-{repetition}",
+            given,
             plan,
-            options.rng(self.name, setting.nodes, number),
-            options.seed + number,
+            options.rng(self.name, given.nodes, repetition),
+            options.seed + repetition,
         )
-        measured = measurement.run(SYSTEMS if number % 2 == 0 else SYSTEMS[::-1])
+        measured = measurement.run(SYSTEMS if repetition % 2 == 0 else SYSTEMS[::-1])
         head: Row = {
-            "setting": setting.name,
-            "title": setting.title,
-            "nodes": setting.nodes,
-            "late": setting.late,
-            "replicas": setting.replicas,
-            "k": setting.kademlia.k,
-            "alpha": setting.kademlia.alpha,
-            "copies": setting.kademlia.copies or setting.kademlia.k,
+            **{name: getattr(given, name) for name in ("title", "nodes", "late", "replicas")},
+            "k": given.kademlia.k,
+            "alpha": given.kademlia.alpha,
+            "copies": given.kademlia.copies or given.kademlia.k,
             "period_s": plan.peers.period_s,
             "departure_s": plan.peers.departure_s,
             "value_bytes": VALUE_BYTES,
-            "rate_mbps": setting.radio.rate_mbps if setting.radio else RATE_MBPS,
-            "loss": setting.radio.loss if setting.radio else 0.0,
-            "repetition": number,
+            "rate_mbps": given.radio.rate_mbps if given.radio else RATE_MBPS,
+            "loss": given.radio.loss if given.radio else 0.0,
+            "repetition": repetition,
         }
-        return [{**head, **row} for row in measured]
+        return [{"setting": setting, **head, **row} for row in measured]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``settings.<name>.<system>`` for lookups; ``presence`` for discovery and beacons."""
@@ -203,23 +188,21 @@ class Figure(Experiment):
         presence = summary["presence"]
         return (*(_presence_targets(presence) if presence else ()), *_lookup_targets(summary["settings"]))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per setting and store."""
-        return table_of(
-            {
-                "setting": setting["title"],
-                "store": system,
-                "gets": one["gets"],
-                "failed": one["failed"],
-                "from own storage": f"{100 * one['own_storage']:.1f} %",
-                "p50 / p99 ms, all": _shown(one[ALL_GETS]),
-                "p50 / p99 ms, network": _shown(one[OVER_NETWORK]),
-                "p50 / p99 ms of puts": _shown(one["put"]),
-                **{f"packets, bytes per {phase}": _per(one, phase) for phase in ("put", "get")},
-            }
-            for setting in summary["settings"].values()
-            for system, one in setting["systems"].items()
-        )
+        for setting in summary["settings"].values():
+            for system, one in setting["systems"].items():
+                yield {
+                    "setting": setting["title"],
+                    "store": system,
+                    "gets": one["gets"],
+                    "failed": one["failed"],
+                    "from own storage": f"{100 * one['own_storage']:.1f} %",
+                    "p50 / p99 ms, all": _shown(one[ALL_GETS]),
+                    "p50 / p99 ms, network": _shown(one[OVER_NETWORK]),
+                    "p50 / p99 ms of puts": _shown(one["put"]),
+                    **{f"packets, bytes per {phase}": _per(one, phase) for phase in ("put", "get")},
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the mean latency of each node's gets with its deviation, one panel per setting."""

@@ -14,7 +14,7 @@ predict. The logs are evaluated raw, and without the flicker of sensors between 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,18 +26,7 @@ from matplotlib.lines import Line2D
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
 
@@ -65,13 +54,13 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "fig6.3"
     source: ClassVar[str] = "Cachier dissertation, 6.2.5.2"
-    takes_visits: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("visits",)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per kind of visitors and repetition."""
         repetitions = _SMOKE_REPETITIONS if options.smoke else _REPETITIONS
         traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
-        return cells_of("{trace}-{number:02d}", trace=traces, number=range(repetitions))
+        return [{"trace": trace, "number": number} for trace in traces for number in range(repetitions)]
 
     def check(self, options: RunOptions) -> None:
         """There must be enough real visitors for a division into fifths."""
@@ -79,18 +68,15 @@ class Figure(Experiment):
         if options.visits is not None:
             _real_walks(options.visits)
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, trace: str, number: int) -> Iterator[Row]:
         """Train and test every model; one row per order, prior and m."""
-        trace, number = cell.parameters["trace"], cell.parameters["number"]
         walks = _walks(trace, options, options.rng(self.name, "visitors", number))
         training, test = _split(walks, number % _FOLDS, options.rng(self.name, "split", number // _FOLDS))
-        rows: list[Row] = []
         for order, prior in product(range(LARGEST_ORDER + 1), (BARE, BACKOFF)):
             settings = MarkovSettings(order=order, backoff=prior == BACKOFF)
             steps, hits = accuracy(training, test, settings)
             measured: Row = {"trace": trace, "repetition": number, "order": order, "prior": prior}
-            rows.extend({**measured, "top": top, "steps": steps, "hits": hits[top]} for top in TOPS)
-        return rows
+            yield from ({**measured, "top": top, "steps": steps, "hits": hits[top]} for top in TOPS)
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``accuracy.<trace>.<prior>.order <n>.top <m>``: mean and spread over the repetitions."""
@@ -111,19 +97,17 @@ class Figure(Experiment):
             targets.append(Target.at_least("real visitors, raw, order 1: top 3 at least 0.70", top3, 0.7))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind of visitors, order and prior."""
-        return table_of(
-            {
-                "visitors": trace,
-                "order": order.removeprefix("order "),
-                "prior": _PRIORS[prior],
-                **{top: numbers.mean_in_words(one, 3) for top, one in tops.items()},
-            }
-            for trace, priors in summary["accuracy"].items()
-            for prior, orders in priors.items()
-            for order, tops in orders.items()
-        )
+        for trace, priors in summary["accuracy"].items():
+            for prior, orders in priors.items():
+                for order, tops in orders.items():
+                    yield {
+                        "visitors": trace,
+                        "order": order.removeprefix("order "),
+                        "prior": _PRIORS[prior],
+                        **{top: numbers.mean_in_words(one, 3) for top, one in tops.items()},
+                    }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw bars for the bare model, and marks for the model with a prior."""

@@ -12,7 +12,7 @@ half of a stream; the second half is measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,18 +27,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import FIXED
 from nearsight.experiments.rig.replay import Ledger, replay
@@ -108,15 +97,14 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per repetition and method."""
         repetitions = range((SMOKE if options.smoke else FULL).repetitions)
-        return cells_of("{repetition}-{method}", repetition=repetitions, method=METHODS)
+        return [{"repetition": number, "method": method} for number in repetitions for method in METHODS]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, repetition: int, method: str) -> Iterator[Row]:
         """Send the streams one after the other; one row per counted photo."""
         plan = SMOKE if options.smoke else FULL
-        method, number = cell.parameters["method"], cell.parameters["repetition"]
         museum = TaughtMuseum(options, museum_of(options))
         photos = dict(list(museum.photos.items())[: plan.objects])
         settings = {
@@ -124,7 +112,7 @@ class Figure(Experiment):
             "multi_user": method,
             "server.workers": "1",
         }
-        rng = options.rng(self.name, number)  # the same photos for all methods
+        rng = options.rng(self.name, repetition)  # the same photos for all methods
         streams = [_stream(photos, rate, plan.seconds, rng) for rate in plan.rates]
         earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
         with (
@@ -140,11 +128,9 @@ class Figure(Experiment):
             tiers.warm_up(earlier, {_EDGE: None}, with_models=True, timeout_s=30.0)
             tiers.link.reshape(NETWORK)
             edge = WarmUp(endpoint_of(tiers.edges[_EDGE]))
-            return [
-                {"method": method, "rate": rate, "repetition": number, **row}
-                for rate, stream in zip(plan.rates, streams, strict=True)
-                for row in _measure(device, edge, stream, plan.seconds / 2)
-            ]
+            for rate, stream in zip(plan.rates, streams, strict=True):
+                for row in _measure(device, edge, stream, plan.seconds / 2):
+                    yield {"method": method, "rate": rate, "repetition": repetition, **row}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``methods.<method>.<rate>``: median latencies over repetitions; shares of all counted photos."""
@@ -175,23 +161,21 @@ class Figure(Experiment):
             targets.append(Target.at_most(text, ratio, 1 + LIGHT_LOAD))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per rate and method."""
-        return table_of(
-            {
-                "photos/s": rate,
-                "method": method,
-                "p50 ms (least to most)": numbers.median_in_words(one["p50_ms"], 0),
-                "p95 ms": numbers.median_in_words(one["p95_ms"], 0),
-                "at the edge": f"{100 * one['edge_share']:.0f} %",
-                "cached": one["cached"],
-                "no answer": one["failed"],
-                "photos": one["requests"],
-            }
-            for rate in summary["methods"][NONE]
-            for method, streams in summary["methods"].items()
-            for one in [streams[rate]]
-        )
+        for rate in summary["methods"][NONE]:
+            for method, streams in summary["methods"].items():
+                one = streams[rate]
+                yield {
+                    "photos/s": rate,
+                    "method": method,
+                    "p50 ms (least to most)": numbers.median_in_words(one["p50_ms"], 0),
+                    "p95 ms": numbers.median_in_words(one["p95_ms"], 0),
+                    "at the edge": f"{100 * one['edge_share']:.0f} %",
+                    "cached": one["cached"],
+                    "no answer": one["failed"],
+                    "photos": one["requests"],
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw latency, and share of the edge's answers, over the rate."""

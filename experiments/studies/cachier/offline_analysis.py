@@ -1,84 +1,27 @@
-"""The offline analysis of algorithms (dissertation, 3.3.1): measurement, numbers and panels.
+"""The offline analysis (dissertation, 3.3.1): random subsets, numbers and panels.
 
-All algorithms use the same pipeline (ratio test, votes, verification) and differ only in the search for
-nearest neighbours. They get the same random subsets and the same photos. Times are CPU times of one thread,
-after extraction. `fig3_4` shows the results; `feature_tradeoff` measures devices in the same way.
+`fig3_4` compares algorithms, `feature_tradeoff` numbers of features. All get the same random subsets and the
+same photos. Times are CPU times of one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import Cell, Row, RunOptions, StoredRow, cells_of
-from nearsight.experiments.framework.numbers import nested
-from nearsight.experiments.profiling.measuring import (
-    PreparedData,
-    ProfilingPlan,
-    SubsetRow,
-    fit_polynomial,
-    measure,
-    no_progress,
-    prepare,
-    summarize,
-)
-from nearsight.experiments.studies.museums import OnDataSet, dataset_of, museum_of
+from nearsight.experiments.framework.experiment import RunOptions, StoredRow
+from nearsight.experiments.profiling.measuring import ProfilingPlan, SubsetRow, fit_polynomial, summarize
 
-LSH, BRUTE_FORCE, OURS, EXACT = "flann-lsh", "brute-force", "auto", "exact"
-BACKENDS = (LSH, BRUTE_FORCE, EXACT, OURS)
-TITLES = {
-    LSH: "LSH (FLANN)",
-    BRUTE_FORCE: "BF (OpenCV)",
-    EXACT: "exact (FAISS)",
-    OURS: "default (multihash)",
-}
-"""Names of the algorithms in pictures and tables."""
-
-QUANTITIES = ("lookup_ms", "recall", "precision")
 _SUBSETS, _SMOKE_SUBSETS = 8, 2
 _RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
-_PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
-_BRUTE_FORCE_UP_TO = 50
-"""Largest size for brute force; beyond, it would take longer than all others, and its f(k) is a straight
-line."""
-
 _SHIFT = 0.006
 """Horizontal distance between curves of recall and precision, in panel widths; several often coincide."""
 _LOWEST = 0.5
-
-
-class OfflineAnalysis(OnDataSet):
-    """Measures every algorithm on the same random subsets of a data set."""
-
-    def __init__(self) -> None:
-        self._prepared: PreparedData | None = None
-
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One cell per subset and algorithm, subset by subset: a busy period slows all algorithms equally."""
-        return cells_of("{subset:02d}-{backend}", subset=range(subsets_of(options)), backend=BACKENDS)
-
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Measure one algorithm on a random subset of each size; one row per size."""
-        backend, subset = cell.parameters["backend"], cell.parameters["subset"]
-        settings = RecognitionSettings(backend=backend)
-        if self._prepared is None:
-            self._prepared = prepare(dataset_of(options, museum_of(options)), settings, no_progress)
-        data = self._prepared
-        plan = subset_plan(options, "offline analysis", subset, _sizes(len(data.models), backend))
-        return [
-            {"algorithm": backend, "objects": len(data.models), **asdict(replace(row, subset=subset))}
-            for row in measure(data, plan, settings, no_progress)
-        ]
-
-    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Per algorithm: points over k, and a + b · k for f, recall and precision."""
-        return {"objects": int(rows[0]["objects"]), "algorithms": nested(rows, ("algorithm",), _algorithm)}
 
 
 def line(fit: Mapping[str, float], digits: int) -> str:
@@ -87,9 +30,9 @@ def line(fit: Mapping[str, float], digits: int) -> str:
     return f"{fit['a']:.2f} {sign} {abs(fit['b']):.{digits}f} k"
 
 
-def subsets_of(options: RunOptions) -> int:
-    """Number of random subsets per cache size; 8 as in the dissertation."""
-    return _SMOKE_SUBSETS if options.smoke else _SUBSETS
+def subsets_of(options: RunOptions) -> range:
+    """Random subsets per cache size; 8 as in the dissertation."""
+    return range(_SMOKE_SUBSETS if options.smoke else _SUBSETS)
 
 
 def subset_plan(options: RunOptions, purpose: str, subset: int, sizes: Sequence[int]) -> ProfilingPlan:
@@ -106,72 +49,75 @@ def subset_plan(options: RunOptions, purpose: str, subset: int, sizes: Sequence[
     )
 
 
-def _sizes(objects: int, backend: str) -> tuple[int, ...]:
-    sizes = sorted({1, *(max(1, round(objects * part)) for part in _PARTS)})
-    if backend == BRUTE_FORCE:
-        return tuple(size for size in sizes if size <= _BRUTE_FORCE_UP_TO)
-    return tuple(sizes)
+def analysed(rows: Sequence[StoredRow], time: str) -> dict[str, Any]:
+    """Points over k, and a + b · k for the time in a column, for recall and for precision.
 
-
-def subset_row(row: StoredRow) -> SubsetRow:
-    """Parse a stored row."""
-    return SubsetRow(
-        k=int(row["k"]),
-        subset=int(row["subset"]),
-        backend=row["backend"],
-        relevant=int(row["relevant"]),
-        noise=int(row["noise"]),
-        lookup_ms=float(row["lookup_ms"]),
-        recall=float(row["recall"]),
-        precision=float(row["precision"]),
-    )
-
-
-def _algorithm(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    measured = [subset_row(row) for row in rows]
-    return {"points": points_of(measured), **{name: straight_line(measured, name) for name in QUANTITIES}}
-
-
-def points_of(rows: Sequence[SubsetRow]) -> list[dict[str, Any]]:
-    """Mean and deviation of each quantity over k; sizes with an unknown quantity are left out."""
-    points = (point.model_dump() for point in summarize(rows))
-    return [point for point in points if None not in point.values()]
-
-
-def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
-    """Fit a + b k to all rows, with b's spread between subsets and the degree chosen by validation.
-
-    Parameters
-    ----------
-    rows : sequence of SubsetRow
-        Rows of one algorithm.
-    name : str
-        One of `QUANTITIES`.
+    Each of ``points`` has the mean and the deviation of each quantity; sizes with an unknown one are left
+    out.
     """
-    slopes = []
-    for subset in sorted({row.subset for row in rows}):
-        alone = fit_polynomial([row for row in rows if row.subset == subset], name, (1,))
-        slopes.append(alone[1] if len(alone) > 1 else 0.0)
-    coefficients = fit_polynomial(rows, name, (1,))
+    measured = [
+        SubsetRow(
+            k=int(row["k"]),
+            subset=int(row["subset"]),
+            backend=row["backend"],
+            relevant=int(row["relevant"]),
+            noise=int(row["noise"]),
+            lookup_ms=float(row[time]),
+            recall=float(row["recall"]),
+            precision=float(row["precision"]),
+        )
+        for row in rows
+    ]
+    points = (point.model_dump() for point in summarize(measured))
     return {
-        "a": coefficients[0],
-        "b": coefficients[1] if len(coefficients) > 1 else 0.0,
+        "points": [
+            {name.replace("lookup_ms", time): value for name, value in point.items()}
+            for point in points
+            if None not in point.values()
+        ],
+        time: _straight_line(measured, "lookup_ms"),
+        **{name: _straight_line(measured, name) for name in ("recall", "precision")},
+    }
+
+
+def _straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
+    """Fit a + b k to all rows, with b's spread between subsets and the degree chosen by validation."""
+
+    def fitted(some: Sequence[SubsetRow]) -> list[float]:
+        return [*fit_polynomial(some, name, (1,)), 0.0][:2]  # b = 0 if there is only one size
+
+    slopes = [
+        fitted([row for row in rows if row.subset == subset])[1] for subset in {row.subset for row in rows}
+    ]
+    a, b = fitted(rows)
+    return {
+        "a": a,
+        "b": b,
         "b_std": float(np.std(slopes, ddof=1)) if len(slopes) > 1 else 0.0,
         "degree": len(fit_polynomial(rows, name)) - 1,
     }
 
 
-def point_rows(title: str, points: Sequence[Mapping[str, float]], time: str) -> list[tuple[object, ...]]:
-    """Lines of a table: k, and time, recall and precision with their deviation."""
-    quantities = ((time, 2), ("recall", 3), ("precision", 3))
-    return [
-        (
-            title,
-            one["k"],
-            *(f"{one[name]:.{digits}f} ± {one[f'{name}_std']:.{digits}f}" for name, digits in quantities),
-        )
-        for one in points
-    ]
+def point_lines(
+    named: Mapping[str, str], points: Sequence[Mapping[str, float]], time: str, what: str
+) -> Iterator[dict[str, object]]:
+    """Lines of a table: k, and time, recall and precision with their deviation.
+
+    ``time`` and ``what`` are the key of the time in the points and its column, ``named`` the first columns.
+    """
+    for one in points:
+        yield {
+            **named,
+            "k": one["k"],
+            **{
+                column: f"{one[name]:.{digits}f} ± {one[f'{name}_std']:.{digits}f}"
+                for column, name, digits in (
+                    (what, time, 2),
+                    ("recall", "recall", 3),
+                    ("precision", "precision", 3),
+                )
+            },
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +150,7 @@ def draw_analysis(
     """
     picture = drawing.new_picture(10.5, 3.9)
     latency, recall, precision = picture.subplots(1, 3)
-    for axes, quantity in ((latency, time), (recall, "recall"), (precision, "precision")):
-        _draw(axes, series, quantity)
+    _draw(latency, series, time)
     latency.set(title="Time to recognise", ylabel=label)
     if logarithmic:
         latency.set_yscale("log")
@@ -213,6 +158,7 @@ def draw_analysis(
     else:
         latency.set_ylim(0, None)
     for axes, quantity in ((recall, "recall"), (precision, "precision")):
+        _draw(axes, series, quantity, is_share=True)
         lowest = min(point[quantity] for one in series for point in one.points)
         axes.set(title=quantity.capitalize(), ylim=(min(_LOWEST, lowest - 0.05), 1.02))
     drawing.caption(picture, text)
@@ -220,19 +166,18 @@ def draw_analysis(
     return picture
 
 
-def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:
+def _draw(axes: Axes, series: Sequence[Series], quantity: str, *, is_share: bool = False) -> None:
     """Draw mean and deviation over the subsets of each size; error bars of shares end at 1."""
     widest = max(point["k"] for one in series for point in one.points)
     for place, one in enumerate(series):
-        is_share = quantity in {"recall", "precision"}
         beside = (place - (len(series) - 1) / 2) * _SHIFT * widest * is_share
-        means = [point[quantity] for point in one.points]
-        spread = [point[f"{quantity}_std"] for point in one.points]
-        above = [min(std, 1 - mean) for mean, std in zip(means, spread, strict=True)] if is_share else spread
+        k, means, spread = (
+            np.array([point[name] for point in one.points]) for name in ("k", quantity, f"{quantity}_std")
+        )
         axes.errorbar(
-            [point["k"] + beside for point in one.points],
+            k + beside,
             means,
-            [spread, above],
+            [spread, np.minimum(spread, 1 - means) if is_share else spread],
             color=one.colour,
             marker=one.marker,
             markersize=4,

@@ -12,7 +12,7 @@ offline analysis of this machine, and start with an empty cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -20,17 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.session import Tiers
@@ -132,35 +122,36 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "prefetching"
     source: ClassVar[str] = "Cachier dissertation, 6.2.3 to 6.3"
-    takes_visits: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("visits",)
     style: ClassVar[Any] = {"axes.grid.axis": "both"}
 
     def __init__(self) -> None:
         self._profiles: Profiles | None = None
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per repetition, kind of visitors and configuration."""
         traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
-        played = {name: (name,) for name in CONFIGURATIONS}
-        return tuple(
-            Cell(f"{trace}-{number}-{key}", {"trace": trace, "repetition": number, "configurations": names})
+        played = [CONFIGURATIONS] if options.smoke else [(name,) for name in CONFIGURATIONS]
+        return [
+            {"trace": trace, "repetition": number, "configurations": names}
             for number in range(Plan.of(options).repetitions)
             for trace in traces
-            for key, names in ({"all": CONFIGURATIONS} if options.smoke else played).items()
-        )
+            for names in played
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(
+        self, options: RunOptions, trace: str, repetition: int, configurations: Sequence[str]
+    ) -> list[Row]:
         """Play a session; one row per photo."""
-        trace, number = cell.parameters["trace"], cell.parameters["repetition"]
         plan = Plan.of(options)
         museum = TaughtMuseum(options, plan.museum)
         profiles = self._profiles = self._profiles or plan.profiles(museum, self.name)
-        rng = options.rng(self.name, trace, number)  # the same for all configurations
+        rng = options.rng(self.name, trace, repetition)  # the same for all configurations
         visits = _visits(trace, plan, options, rng)
         session = museum.session(museum.testbed(self.name), visits, plan.following, TABLE_6_3[NETWORK], rng)
-        played = session.play({name: _tiers(name, profiles) for name in cell.parameters["configurations"]})
+        played = session.play({name: _tiers(name, profiles) for name in configurations})
         return [
-            {"trace": trace, "tiers": name, "repetition": number, **photo_row(row)}
+            {"trace": trace, "tiers": name, "repetition": repetition, **photo_row(row)}
             for name, one in played.items()
             for row in one.rows
         ]
@@ -175,22 +166,20 @@ class Figure(Experiment):
             target for trace, found in summary["traces"].items() for target in _targets(trace, found)
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind of visitors and configuration."""
-        return table_of(
-            {
-                "visitors": trace,
-                "configuration": configuration,
-                "p50 ms": f"{one['p50_ms']['median']:.1f}",
-                "p95 ms": f"{one['p95_ms']['median']:.1f}",
-                **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
-                "recall": f"{one['recall']:.3f}",
-                "precision": f"{one['precision']:.3f}",
-                "requests": one["requests"],
-            }
-            for trace, configurations in summary["traces"].items()
-            for configuration, one in configurations.items()
-        )
+        for trace, configurations in summary["traces"].items():
+            for configuration, one in configurations.items():
+                yield {
+                    "visitors": trace,
+                    "configuration": configuration,
+                    "p50 ms": f"{one['p50_ms']['median']:.1f}",
+                    "p95 ms": f"{one['p95_ms']['median']:.1f}",
+                    **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
+                    "recall": f"{one['recall']:.3f}",
+                    "precision": f"{one['precision']:.3f}",
+                    "requests": one["requests"],
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw latencies and shares of the answering tiers, one row of panels per kind of visitors."""

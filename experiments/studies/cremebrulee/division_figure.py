@@ -9,7 +9,7 @@ request saves is relative to an edge without memory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,18 +24,7 @@ from nearsight.edge.memory_budget import RATE_WINDOW_S, RequestRates
 from nearsight.edge.memory_partition import FAVOUR, Claim, MemoryPartitioner, NetworkUse
 from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested, zipf
 
 _OBJECTS, _ZIPF, _OBJECT_BYTES = 1000, 0.8, 430_000
@@ -190,13 +179,12 @@ class Division(Experiment):
     source: ClassVar[str] = "beyond CremeBrulee's 6.3"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per run."""
-        return cells_of("{run}", run=range(2 if options.smoke else _RUNS))
+        return [{"run": run} for run in range(2 if options.smoke else _RUNS)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, run: int) -> list[Row]:
         """One row per budget and way; all rows of a run have the same requests."""
-        run = cell.parameters["run"]
         requests = traffic(options.rng(self.name, run), _HOUR_S / (60 if options.smoke else 1))
 
         def saved_ms(mb: int, way: Way) -> float:
@@ -236,18 +224,16 @@ class Division(Experiment):
             for ratio in [min(ways[name]["shared_over_it"]["median"] for name in ways if "%" in name)]
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per budget and way."""
-        return table_of(
-            {
-                "memory [MB]": mb,
-                "way": way,
-                "saved per request [ms]": median_in_words(one["saved_ms"], 1),
-                "shared over it": median_in_words(one["shared_over_it"], 2),
-            }
-            for mb, ways in summary.items()
-            for way, one in ways.items()
-        )
+        for mb, ways in summary.items():
+            for way, one in ways.items():
+                yield {
+                    "memory [MB]": mb,
+                    "way": way,
+                    "saved per request [ms]": median_in_words(one["saved_ms"], 1),
+                    "shared over it": median_in_words(one["shared_over_it"], 2),
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw one panel per budget."""

@@ -10,7 +10,7 @@ requested again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,17 +23,7 @@ from nearsight.common.model_cache.registry import make_policy
 from nearsight.common.model_cache.scoring import Column
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, leaves, nested
 from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of, preload, replay
@@ -100,42 +90,30 @@ class ForecastFigure(Experiment):
     source: ClassVar[str] = "CremeBrulee, 7"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per workload, process and run; the loader serves only the 300 models."""
         runs = range(1 if options.smoke else _RUNS)
         processes = ("on-off",) if options.smoke else tuple(ARRIVAL_PROCESSES)
-        return tuple(
-            cell
+        return [
+            {"serving": serving, "models": models, "process": process, "run": run}
             for serving, models in ((REPLAY, OWN), (LOADER, OWN), (REPLAY, SEVEN))
-            for cell in cells_of(
-                "{serving}-{models}-{process}-{run}",
-                serving=(serving,),
-                models=(models,),
-                process=processes,
-                run=runs,
-            )
-        )
+            for process in processes
+            for run in runs
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, serving: str, models: str, process: str, run: int) -> Iterator[Row]:
         """One row per memory and policy."""
-        models, process, serving, run = (
-            cell.parameters[name] for name in ("models", "process", "serving", "run")
-        )
         drawn = workload(models, process, serving, options.rng(self.name, models, process, run))
-        rows: list[Row] = []
         for memory in (0.6,) if options.smoke else MEMORY:
             budget_bytes = int(memory * drawn.size_bytes)
-            rows += [
-                {
-                    **cell.parameters,
+            for policy, served in _served(drawn, budget_bytes, serving, run):
+                yield {
+                    **{"serving": serving, "models": models, "process": process, "run": run},
                     "memory": memory,
                     "policy": policy,
                     "load_s": served.load_ms_per_request / 1e3,
                     "hit_ratio": served.hit_ratio,
                 }
-                for policy, served in _served(drawn, budget_bytes, serving, run)
-            ]
-        return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``closed.<serving>.<models>.<process>.<memory>.<baseline>.<policy>``; memory "all" pools sizes."""
@@ -168,25 +146,19 @@ class ForecastFigure(Experiment):
         text = "the largest excess of our load delay over that of cremebrulee or iam, any process and memory"
         return (*targets, Target.at_most(text, worst, _WORSE, f"median of runs; {where}", digits=4))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per workload, process and memory."""
-        lines = []
-        for *keys, one in leaves(summary["closed"], 4):
+        for serving, models, process, memory, one in leaves(summary["closed"], 4):
             ours = one["cremebrulee"][_OURS]
             best = one["cremebrulee"].get(_AHEAD, {}).get("median")
-            lines.append(
-                (
-                    *keys,
-                    f"{ours['median']:.2f} ({ours['p25']:.2f} to {ours['p75']:.2f})",
-                    f"{one['iam'][_OURS]['median']:.2f}",
-                    f"{one['iam-ewma'][_OURS]['median']:.2f}",
-                    f"{ours['delay']:.3f}",
-                    "" if best is None else f"{best:.2f}",
-                )
-            )
-        gaps = ("of CremeBrulee's gap", "of IAM's", "of IAM-EWMA's")
-        columns = ("serving", "models", "process", "memory", *gaps)
-        return (*columns, "delay / CremeBrulee's", "loading ahead"), lines
+            yield {
+                **{"serving": serving, "models": models, "process": process, "memory": memory},
+                "of CremeBrulee's gap": f"{ours['median']:.2f} ({ours['p25']:.2f} to {ours['p75']:.2f})",
+                "of IAM's": f"{one['iam'][_OURS]['median']:.2f}",
+                "of IAM-EWMA's": f"{one['iam-ewma'][_OURS]['median']:.2f}",
+                "delay / CremeBrulee's": f"{ours['delay']:.3f}",
+                "loading ahead": "" if best is None else f"{best:.2f}",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the shares of the gap (above), and those of the variants without one part (below)."""

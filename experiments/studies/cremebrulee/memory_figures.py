@@ -6,24 +6,13 @@ Requests are served by one thread with one queue, as in the paper's testbed. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import leaves, mean_and_spread, mean_in_words, nested, values
 from nearsight.experiments.model_serving.simulation import serve_in_turn, simulate
 from nearsight.experiments.studies.cremebrulee.workloads import RUNS, TESTBED, workload
@@ -41,29 +30,26 @@ class Memory(Experiment):
     name: ClassVar[str] = "cremebrulee-memory"
     source: ClassVar[str] = "CremeBrulee, 6.2"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per association and run."""
         runs = range(1 if options.smoke else RUNS)
-        return cells_of("{association}-{run}", association=tuple(Association), run=runs)
+        return [{"association": association, "run": run} for association in Association for run in runs]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, association: Association, run: int) -> Iterator[Row]:
         """One row per size."""
-        drawn = workload(TESTBED, cell.parameters["association"], options, cell.parameters["run"])
-        rows: list[Row] = []
+        drawn = workload(TESTBED, association, options, run)
         for size_gb in (11, 16, 22) if options.smoke else _SIZES_GB:
-            served = simulate(drawn, _POLICY, size_gb * 10**9, cell.parameters["run"], serve_in_turn)
-            rows.append(
-                {
-                    **cell.parameters,
-                    "size_gb": size_gb,
-                    "execution_s": served.execution_ms.mean() / 1e3,
-                    "load_s": served.load_ms_per_request / 1e3,
-                    "queue_s": served.queue_ms.mean() / 1e3,
-                    "load_per_miss_s": served.load_ms_per_miss / 1e3,
-                    "hit_ratio": served.hit_ratio,
-                }
-            )
-        return rows
+            served = simulate(drawn, _POLICY, size_gb * 10**9, run, serve_in_turn)
+            yield {
+                "association": association,
+                "run": run,
+                "size_gb": size_gb,
+                "execution_s": served.execution_ms.mean() / 1e3,
+                "load_s": served.load_ms_per_request / 1e3,
+                "queue_s": served.queue_ms.mean() / 1e3,
+                "load_per_miss_s": served.load_ms_per_miss / 1e3,
+                "hit_ratio": served.hit_ratio,
+            }
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``associations.<name>.<GB>``."""
@@ -98,10 +84,10 @@ class Memory(Experiment):
             ),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per association and size."""
-        return table_of(
-            {
+        for association, size_gb, one in leaves(summary["associations"], 2):
+            yield {
                 "association": association,
                 "GB": size_gb,
                 **{f"{part} [s]": mean_in_words(one[f"{part}_s"], 3) for part in _PARTS},
@@ -109,8 +95,6 @@ class Memory(Experiment):
                 "hit ratio": f"{one['hit_ratio']['mean']:.3f}",
                 "load / execution": f"{_over_execution(one):.2f}",
             }
-            for association, size_gb, one in leaves(summary["associations"], 2)
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 5 in four panels and figure 6 in one."""

@@ -9,24 +9,14 @@ suggests that its popular models are costly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import (
     grouped,
     leaves,
@@ -67,37 +57,31 @@ class _Policies(Experiment):
     """Sizes of the cache."""
     smoke_sizes_gb: ClassVar[Sequence[int]]
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per association, run and size."""
-        return cells_of(
-            "{association}-{run}-{size_gb}",
-            association=self.associations,
-            run=range(1 if options.smoke else RUNS),
-            size_gb=self.smoke_sizes_gb if options.smoke else self.sizes_gb,
-        )
+        return [
+            {"association": association, "run": run, "size_gb": size_gb}
+            for association in self.associations
+            for run in range(1 if options.smoke else RUNS)
+            for size_gb in (self.smoke_sizes_gb if options.smoke else self.sizes_gb)
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, association: Association, run: int, size_gb: int) -> Iterator[Row]:
         """One row per policy, all with the same requests and the same initial cache."""
         serve = serve_in_turn if self.scale == TESTBED else replay
         share = 0.2 if options.smoke and self.scale == SIMULATION else 1.0
-        run = cell.parameters["run"]
-        drawn = workload(self.scale, cell.parameters["association"], options, run, share)
-        budget_bytes = round(share * cell.parameters["size_gb"] * 1e9)
-        rows: list[Row] = []
+        drawn = workload(self.scale, association, options, run, share)
+        budget_bytes = round(share * size_gb * 1e9)
         for policy in self.policies:
             served = simulate(drawn, policy, budget_bytes, run, serve)
             delays = np.percentile(served.load_ms, _QUANTILES) / 1e3
-            rows.append(
-                {
-                    **cell.parameters,
-                    "policy": policy,
-                    "load_s": served.load_ms_per_request / 1e3,
-                    "load_per_miss_s": served.load_ms_per_miss / 1e3,
-                    "hit_ratio": served.hit_ratio,
-                    **{f"p{at}_s": float(delay) for at, delay in zip(_QUANTILES, delays, strict=True)},
-                }
-            )
-        return rows
+            yield {
+                **{"association": association, "run": run, "size_gb": size_gb, "policy": policy},
+                "load_s": served.load_ms_per_request / 1e3,
+                "load_per_miss_s": served.load_ms_per_miss / 1e3,
+                "hit_ratio": served.hit_ratio,
+                **{f"p{at}_s": float(delay) for at, delay in zip(_QUANTILES, delays, strict=True)},
+            }
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``associations.<name>.<GB>.<policy>``, and ``gains`` of pairs of policies in the same runs."""
@@ -109,13 +93,11 @@ class _Policies(Experiment):
             },
         }
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per association and size: load delays."""
-        lines = [
-            (*keys, *(mean_in_words(one[policy]["load_s"], 3) for policy in self.policies))
-            for *keys, one in leaves(summary["associations"], 2)
-        ]
-        return ("association", "GB", *(f"{policy} [s]" for policy in self.policies)), lines
+        for association, size_gb, one in leaves(summary["associations"], 2):
+            delays = {f"{name} [s]": mean_in_words(one[name]["load_s"], 3) for name in self.policies}
+            yield {"association": association, "GB": size_gb, **delays}
 
 
 class TestbedPolicies(_Policies):

@@ -6,12 +6,12 @@ is in `mcache-traffic`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, median
 from typing import Any, ClassVar
 
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import Results, Table, Target
+from nearsight.experiments.framework.experiment import Results, Target
 from nearsight.experiments.framework.numbers import median_in_words, rank_correlation
 from nearsight.experiments.model_serving.profiles import Profiles, medians
 from nearsight.experiments.model_serving.zoo import cremebrulee_models
@@ -65,21 +65,22 @@ class Figure(Profiles):
             *_likeness(summary),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per network, then the cost calculations."""
-        lines: list[tuple[object, ...]] = []
         for name, one in summary.items():
-            times = [median_in_words(one[column], 1) for column in _TIMES]
             steps = [f"{one[step]['median']:+.0f}" for step in ("loaded_mb", "executed_mb", "unloaded_mb")]
-            usd = _micro_usd(one["load_ms"]["median"], one["execution_ms"]["median"])
-            paper = ("", "")
-            if said := _PAPER.get(name):
-                both = said.load_ms, said.execution_ms
-                paper = f"{both[0]:.0f}, {both[1]:.0f}", _micro_usd(*both)
-            lines.append((name, one["cycles"], *times, " ".join(steps), usd, *paper))
-        lines += [(what, "", *[""] * 4, f"{ours:.2f}", said, "") for what, ours, said in _prices()]
-        columns = ("network", "cycles", "load ms", "first ms", "execution ms", "MB: load, run, unload")
-        return (*columns, "load, execution [µ$]", "paper's ms", "paper's µ$"), lines
+            said = _PAPER.get(name)
+            yield {
+                "network": name,
+                "cycles": one["cycles"],
+                **{column.replace("_", " "): median_in_words(one[column], 1) for column in _TIMES},
+                "MB: load, run, unload": " ".join(steps),
+                "load, execution [µ$]": _micro_usd(one["load_ms"]["median"], one["execution_ms"]["median"]),
+                "paper's ms": f"{said.load_ms:.0f}, {said.execution_ms:.0f}" if said else "",
+                "paper's µ$": _micro_usd(said.load_ms, said.execution_ms) if said else "",
+            }
+        for what, ours, paper in _prices():
+            yield {"network": what, "load, execution [µ$]": f"{ours:.2f}", "paper's ms": paper}
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 1 for some networks, and figure 3 for all with its two scales."""

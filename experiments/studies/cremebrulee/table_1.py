@@ -6,7 +6,7 @@ a model is its number plus one. The cache holds two models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from matplotlib.axes import Axes
@@ -15,17 +15,7 @@ from nearsight.common.model_cache.model_cache import Load, ModelCache
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts
 from nearsight.common.model_cache.registry import make_policy, policy_names
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import nested
 
 TRACE = (0, 1, 2, 1, 0, 2, 1, 0, 2, 0, 2, 1, 0, 2)
@@ -40,34 +30,30 @@ class Table1(Experiment):
     name: ClassVar[str] = "cremebrulee-table1"
     source: ClassVar[str] = "CremeBrulee, 5"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per policy."""
         del options
-        return cells_of("{policy}", policy=policy_names())
+        return [{"policy": policy} for policy in policy_names()]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, policy: str) -> Iterator[Row]:
         """One row per request."""
         knowledge = Knowledge([str(model) for model in TRACE], seed=options.seed)
-        cache = ModelCache(_CAPACITY, make_policy(cell.parameters["policy"], knowledge))
-        rows: list[Row] = []
+        cache = ModelCache(_CAPACITY, make_policy(policy, knowledge))
         for step, model in enumerate(TRACE):
             decision = cache.request(str(model), ModelCosts(1, model + 1), float(step))
             missed = isinstance(decision, Load)
             evicted = [victim.model for victim in decision.evict] if isinstance(decision, Load) else []
             if missed:
                 cache.loaded(str(model), float(step))
-            rows.append(
-                {
-                    "policy": cell.parameters["policy"],
-                    "step": step,
-                    "model": model,
-                    "missed": int(missed),
-                    "evicted": " ".join(evicted),
-                    "resident": " ".join(sorted(cache.resident)),
-                    "cost": (model + 1) * missed,
-                }
-            )
-        return rows
+            yield {
+                "policy": policy,
+                "step": step,
+                "model": model,
+                "missed": int(missed),
+                "evicted": " ".join(evicted),
+                "resident": " ".join(sorted(cache.resident)),
+                "cost": (model + 1) * missed,
+            }
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """For each policy: misses, cost, and the order of evictions."""
@@ -84,13 +70,13 @@ class Table1(Experiment):
             for what, wanted in (("misses", misses), ("cost", cost))
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per policy."""
-        lines = [
-            (policy, one["misses"], one["cost"], *PAPER.get(policy, ("", "")), one["evicted"])
-            for policy, one in summary["policies"].items()
-        ]
-        return ("policy", "misses", "cost", "misses, paper", "cost, paper", "evicted"), lines
+        for policy, one in summary["policies"].items():
+            misses, cost = PAPER.get(policy, ("", ""))
+            paper = {"misses, paper": misses, "cost, paper": cost}
+            ours = {"policy": policy, "misses": one["misses"], "cost": one["cost"]}
+            yield {**ours, **paper, "evicted": one["evicted"]}
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the resident models after each request, for the policies of the table."""

@@ -8,24 +8,14 @@ models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import (
     leaves,
     mean_and_spread,
@@ -72,23 +62,24 @@ class Table2(Experiment):
     name: ClassVar[str] = "cremebrulee-table2"
     source: ClassVar[str] = "CremeBrulee, 6"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per scale, association and run."""
         runs = range(1 if options.smoke else RUNS)
-        return cells_of(
-            "{scale}-{association}-{run}", scale=tuple(_PAPER), association=tuple(Association), run=runs
-        )
+        return [
+            {"scale": scale, "association": association, "run": run}
+            for scale in _PAPER
+            for association in Association
+            for run in runs
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, scale: str, association: Association, run: int) -> list[Row]:
         """One row per cell."""
-        drawn = workload(
-            cell.parameters["scale"], cell.parameters["association"], options, cell.parameters["run"]
-        )
+        drawn = workload(scale, association, options, run)
         counts = drawn.requests.counts()
         load_ms = [drawn.costs[name].load_ms for name in drawn.requests.names]
         return [
             {
-                **cell.parameters,
+                **{"scale": scale, "association": association, "run": run},
                 "requests": len(drawn.requests),
                 "models": len(drawn.requests.names),
                 "memory_gb": drawn.size_bytes / 1e9,
@@ -131,16 +122,19 @@ class Table2(Experiment):
             ),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per workload."""
-        lines = []
         for scale, association, one in leaves(summary["workloads"], 2):
-            said = zip(("requests", "models", "memory_gb"), (0, 0, 1), _PAPER[scale], strict=True)
-            sizes = [f"{mean_in_words(one[what], digits)} ({paper:,})" for what, digits, paper in said]
-            share = f"{percent(one['most_popular']['mean'], 1)}"
-            lines.append((scale, association, *sizes, mean_in_words(one["correlation"], 2), share))
-        columns = ("scale", "association", "requests (paper)", "models (paper)", "memory [GB] (paper)")
-        return (*columns, "rank correlation", "most popular model"), lines
+            requests, models, memory_gb = _PAPER[scale]
+            yield {
+                "scale": scale,
+                "association": association,
+                "requests (paper)": f"{mean_in_words(one['requests'], 0)} ({requests:,})",
+                "models (paper)": f"{mean_in_words(one['models'], 0)} ({models:,})",
+                "memory [GB] (paper)": f"{mean_in_words(one['memory_gb'], 1)} ({memory_gb:,})",
+                "rank correlation": mean_in_words(one["correlation"], 2),
+                "most popular model": percent(one["most_popular"]["mean"], 1),
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the correlation and the share of the most popular model, for each association."""

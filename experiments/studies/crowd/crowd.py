@@ -23,7 +23,7 @@ object under any estimate. Most of the delay then comes from exhibits that no vi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar
 
@@ -32,18 +32,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.studies.crowd.edge import (
     CrowdEdge,
     EdgeCosts,
@@ -78,19 +67,17 @@ class Figure(Experiment):
     name: ClassVar[str] = "crowd"
     source: ClassVar[str] = "beyond the Cachier dissertation's 3.3.2.2"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per length of the stay and repetition."""
         stays, seeds = (_SMOKE_STAYS_H, _SMOKE_SEEDS) if options.smoke else (_STAYS_H, _SEEDS)
-        return cells_of("stay{stay_h:g}h-{number}", stay_h=stays, number=range(seeds))
+        return [{"stay_h": stay_h, "number": number} for stay_h in stays for number in range(seeds)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, stay_h: float, number: int) -> Iterator[Row]:
         """Move the crowd in front of every cache; one row per sample after the move."""
-        stay_h, number = cell.parameters["stay_h"], cell.parameters["number"]
         before, after = (
             section_requests(section, stay_h * 3600.0, options.rng(self.name, section, number, str(stay_h)))
             for section in (0, 1)
         )
-        rows: list[Row] = []
         for (profile, costs), (estimate, half_life_s) in product(costs_of().items(), ESTIMATES.items()):
             edge = CrowdEdge(
                 [f"{position + 1:04d}" for position in range(_OBJECTS)],
@@ -100,10 +87,12 @@ class Figure(Experiment):
             )
             steady, regained, course = watch(edge, before, after, stay_h * 3600.0)
             floor = first_requests_needed(costs, after, REGAINED * steady)
-            named: Row = {"stay_h": stay_h, "repetition": number, "profile": profile, "estimate": estimate}
-            rows.extend(
-                {
-                    **named,
+            for at, hits, k in course:
+                yield {
+                    "stay_h": stay_h,
+                    "repetition": number,
+                    "profile": profile,
+                    "estimate": estimate,
                     "hit_ratio_before": steady,
                     "requests": at,
                     "hit_ratio": hits,
@@ -111,9 +100,6 @@ class Figure(Experiment):
                     "regained": regained,
                     "floor": floor,
                 }
-                for at, hits, k in course
-            )
-        return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Requests until the hit ratio is regained, by profile, stay and estimate; also over the paper's.
@@ -155,24 +141,22 @@ class Figure(Experiment):
             targets.append(Target.at_most(text, value, MOST_OF_PAPER))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per profile, stay and estimate."""
-        return table_of(
-            {
-                "profile": profile,
-                "stay": stay,
-                "estimate": estimate,
-                "hit ratio before": f"{one['before']['mean']:.3f}",
-                "oracle's requests": f"{one['floor']['mean']:.0f}",
-                "requests to regain it": "≥ " * bool(one["never"])
-                + numbers.mean_in_words(one["requests"], 0),
-                "relative to the paper": f"{one['share_of_paper']:.2f}",
-                "excess, relative": f"{one['share_beyond_floor']:.2f}",
-            }
-            for profile, stays in summary["regained"].items()
-            for stay, estimates in stays.items()
-            for estimate, one in estimates.items()
-        )
+        for profile, stays in summary["regained"].items():
+            for stay, estimates in stays.items():
+                for estimate, one in estimates.items():
+                    yield {
+                        "profile": profile,
+                        "stay": stay,
+                        "estimate": estimate,
+                        "hit ratio before": f"{one['before']['mean']:.3f}",
+                        "oracle's requests": f"{one['floor']['mean']:.0f}",
+                        "requests to regain it": "≥ " * bool(one["never"])
+                        + numbers.mean_in_words(one["requests"], 0),
+                        "relative to the paper": f"{one['share_of_paper']:.2f}",
+                        "excess, relative": f"{one['share_beyond_floor']:.2f}",
+                    }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the hit ratio over requests, and the number of requests until it is regained."""

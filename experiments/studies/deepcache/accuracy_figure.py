@@ -8,7 +8,7 @@ the deviation is the norm of the difference divided by the norm of the output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import mean
@@ -17,16 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import leaves, nested, values
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import TOURS, clip_of, names_of
@@ -68,47 +59,41 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "deepcache-accuracy"
     source: ClassVar[str] = "DeepCache, 7.3 and 7.5"
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per network and clip; tours for networks that have labels."""
         wanted = (networks.TRAINED, *networks.PAPER, networks.TODAY)
         clips = names_of(options)[: 1 if options.smoke else None]
-        return tuple(
-            Cell(f"{network}-{clip.replace(' ', '-')}", {"network": network, "clip": clip})
+        return [
+            {"network": network, "clip": clip}
             for network in networks.networks_of(options, wanted)
             for clip in (TOURS if networks.labels_of(network, options.data) else clips)
-        )
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, network: str, clip: str) -> Iterator[Row]:
         """One row per way and setting."""
-        name, shown = cell.parameters["network"], cell.parameters["clip"]
-        lengths = _SMOKE_FRAMES if options.smoke else _FRAMES
-        network = networks.network_of(name, options.data)
-        rows: list[Row] = []
-        with engines_of(network, networks.segments_in(options)) as engines:
-            clip = clip_of(shown, options.data, options.seed, engines.size, lengths[shown in TOURS])
-            expected, plain_ms = seen(engines.way(PLAIN), clip.frames)
-            plain = _accuracy(expected, clip.labels, network.labels)
-            for way, settings in _contenders(name, shown):
-                answers, times_ms = seen(engines.way(way, settings), clip.frames)
+        length = (_SMOKE_FRAMES if options.smoke else _FRAMES)[clip in TOURS]
+        found = networks.network_of(network, options.data)
+        with engines_of(found, networks.segments_in(options)) as engines:
+            shown = clip_of(clip, options.data, options.seed, engines.size, length)
+            expected, plain_ms = seen(engines.way(PLAIN), shown.frames)
+            plain = _accuracy(expected, shown.labels, found.labels)
+            for way, settings in _contenders(network, clip):
+                answers, times_ms = seen(engines.way(way, settings), shown.frames)
                 apart = np.array(
                     [_deviation(one, other) for one, other in zip(answers, expected, strict=True)]
                 )
-                right = _accuracy(answers, clip.labels, network.labels)
-                rows.append(
-                    {
-                        **{"network": name, "clip": shown, "way": way, **settings._asdict()},
-                        "frames": len(clip.frames),
-                        **right,
-                        **{f"plain_{column}": plain[column] for column in _ACCURACIES},
-                        "deviation": round(float(apart[:, 0].mean()), 5),
-                        "mse": round(float(np.median(apart[:, 1])), 7),
-                        "frame_ms": round(float(times_ms.mean()), 4),
-                        "plain_ms": round(float(plain_ms.mean()), 4),
-                    }
-                )
-        return rows
+                yield {
+                    **{"network": network, "clip": clip, "way": way, **settings._asdict()},
+                    "frames": len(shown.frames),
+                    **_accuracy(answers, shown.labels, found.labels),
+                    **{f"plain_{column}": plain[column] for column in _ACCURACIES},
+                    "deviation": round(float(apart[:, 0].mean()), 5),
+                    "mse": round(float(np.median(apart[:, 1])), 7),
+                    "frame_ms": round(float(times_ms.mean()), 4),
+                    "plain_ms": round(float(plain_ms.mean()), 4),
+                }
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``ways``: by network, at the paper's settings; ``sweeps``: with fixed T, by setting and network."""
@@ -140,15 +125,21 @@ class Figure(Experiment):
             Target.at_most(text, composite / last if last else 1.0, 1.0, f"{last:.3f} → {composite:.3f}", 3),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per network and way, then per setting."""
-        lost = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
-        columns = ("network", "way", *lost, "deviation", "median MSE", "saved %")
-        lines = [(network, way, *_formatted(one)) for network, way, one in leaves(summary["ways"], 2)]
+        for network, way, one in leaves(summary["ways"], 2):
+            yield {"network": network, "way": way, **_formatted(one)}
         for setting, network, value, one in leaves(summary["sweeps"], 3):
-            lines.append((network, f"{_LABELS[setting].partition(' (')[0]} = {value}", *_formatted(one)))
-        paper = ("≤ 3 % (relative)", "≤ 1.5 %", "", "0.00166 DET, 2.617 DRV", "18.2")
-        return columns, [*lines, ("paper", "DeepCache", "", "", *paper)]
+            way = f"{_LABELS[setting].partition(' (')[0]} = {value}"
+            yield {"network": network, "way": way, **_formatted(one)}
+        yield {
+            "network": "paper",
+            "way": "DeepCache",
+            "of visits": "≤ 3 % (relative)",
+            "top-3 [points]": "≤ 1.5 %",
+            "median MSE": "0.00166 DET, 2.617 DRV",
+            "saved %": "18.2",
+        }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw top-1 accuracy lost and deviation, by network and way, and sweeps of three settings."""
@@ -254,6 +245,14 @@ def _means(rows: Sequence[StoredRow]) -> dict[str, float]:
     return found
 
 
-def _formatted(one: Mapping[str, float]) -> tuple[str, ...]:
-    lost = [f"{one[f'{column}_lost']:.2f}" if f"{column}_lost" in one else "" for column in _ACCURACIES]
-    return (*lost, f"{one['deviation']:.3f}", f"{one['mse']:.3g}", f"{one['saved']:.0f}")
+def _formatted(one: Mapping[str, float]) -> dict[str, object]:
+    titles = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
+    return {
+        **{
+            title: f"{one[f'{column}_lost']:.2f}" if f"{column}_lost" in one else ""
+            for title, column in zip(titles, _ACCURACIES, strict=True)
+        },
+        "deviation": f"{one['deviation']:.3f}",
+        "median MSE": f"{one['mse']:.3g}",
+        "saved %": f"{one['saved']:.0f}",
+    }

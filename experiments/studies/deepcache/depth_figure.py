@@ -8,7 +8,7 @@ session, each in a separate process; and frames of noise, in which no block matc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -21,16 +21,7 @@ from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.matching import Frame, ShiftMatcher
 from nearsight.common.video.regions import Rectangle
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, values
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import clip_of
@@ -71,20 +62,19 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "deepcache-depth"
     source: ClassVar[str] = "DeepCache, 5, 7.2 and 7.7"
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per question and network."""
-        return tuple(
-            Cell(f"{kind}-{network}", {"kind": kind, "network": network})
+        return [
+            {"kind": kind, "name": network}
             for kind, wanted in _NETWORKS.items()
             for network in networks.networks_of(options, wanted)
-        )
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, kind: str, name: str) -> list[Row]:
         """Rows of one kind; ``plain`` and ``reuse`` are times [ms], or memory [MB]."""
-        kind, network = cell.parameters["kind"], networks.network_of(cell.parameters["network"], options.data)
-        kept = networks.segments_in(options)
+        network, kept = networks.network_of(name, options.data), networks.segments_in(options)
         if kind == NOISE:
             times = noise_ms(network, kept, options)
             found = [_Pair(f"process {number}", *pair) for number, pair in enumerate(times)]
@@ -125,32 +115,32 @@ class Figure(Experiment):
             Target.at_least(texts[2], matches[slowest]["times"]["50"], 1.0, slowest, 1),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind and network."""
-        lines: list[tuple[object, ...]] = []
+
+        def line(quantity: str, network: str, measured: str, paper: str = "") -> dict[str, object]:
+            return {"quantity": quantity, "network": network, "measured": measured, "paper": paper}
+
         for name, one in summary[SEGMENTS].items():
             pairs = [*one["segments"].values()]
             early = len(pairs) // 3
             said = _sums(pairs)
             if early:
                 said += f"; the first {early} of {len(pairs) - 1}: {_sums(pairs[:early])}"
-            lines.append(("by segment [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)"))
+            yield line("by segment [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)")
         for name, one in summary[PARTS].items():
             sides = zip(one[_CENTRE].items(), one[_CORNER].values(), strict=True)
             said = ", ".join(f"{share} %: {centre:.0f} / {corner:.0f}" for (share, centre), corner in sides)
-            lines.append(("time saved by reusable share, centre / corner [%]", name, said, ""))
+            yield line("time saved by reusable share, centre / corner [%]", name, said)
         for name, one in summary[MATCHES].items():
             times = ", ".join(f"{share} %: {times:.1f}" for share, times in one["times"].items())
-            lines.append(
-                ("matching N % of the maps, relative to the input", name, times, "up to 35 (ResNet-50)")
-            )
+            yield line("matching N % of the maps, relative to the input", name, times, "up to 35 (ResNet-50)")
         for name, one in summary[MEMORY].items():
             said = f"{one['plain_mb']:.1f} + {one['extra_mb']:.1f}"
-            lines.append(("memory, plain + extra [MB]", name, said, "+ 2.5 to 43.8"))
+            yield line("memory, plain + extra [MB]", name, said, "+ 2.5 to 43.8")
         for name, one in summary[NOISE].items():
             said = f"{one['plain_ms']:.2f} + {one['overhead_ms']:.3f} ± {one['interval_ms']:.3f}"
-            lines.append(("on noise, plain + overhead [ms]", name, said, ""))
-        return ("quantity", "network", "measured", "paper"), lines
+            yield line("on noise, plain + overhead [ms]", name, said)
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw five panels."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,17 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.ways import timed
@@ -68,16 +58,16 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "deepcache-layers"
     source: ClassVar[str] = "DeepCache, 2.1 and 2.2"
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per network."""
         wanted = (*networks.PAPER, networks.TODAY, "MobileNet-v1", "SqueezeNet")
-        return cells_of("{network}", network=networks.networks_of(options, wanted))
+        return [{"name": network} for network in networks.networks_of(options, wanted)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, name: str) -> list[Row]:
         """One row per layer, in the order of execution: medians."""
-        network = networks.network_of(cell.parameters["network"], options.data)
+        network = networks.network_of(name, options.data)
         executions = 5 if options.smoke else 30
         with TemporaryDirectory() as folder:
             plain_ms, layers = _profiled(network.path, Path(folder), executions)
@@ -108,15 +98,16 @@ class Figure(Experiment):
             Target.at_least(text_least, share, 50.0, least, 1),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per network."""
-        kinds = [f"{kind} %" for kind in _COLOURS]
-        lines: list[tuple[object, ...]] = []
         for name, one in summary.items():
-            shares = [f"{one['shares'][kind]:.1f}" for kind in _COLOURS]
-            rewritten = f"{one['rewritten_ms']:.1f}" if one["rewritten_ms"] else ""
-            lines.append((name, f"{one['plain_ms']:.1f}", *shares, _TABLE_1.get(name, ""), rewritten))
-        return ("network", "ms", *kinds, "paper: conv fc pool act rest", "LRN as conv ms"), lines
+            yield {
+                "network": name,
+                "ms": f"{one['plain_ms']:.1f}",
+                **{f"{kind} %": f"{one['shares'][kind]:.1f}" for kind in _COLOURS},
+                "paper: conv fc pool act rest": _TABLE_1.get(name, ""),
+                "LRN as conv ms": f"{one['rewritten_ms']:.1f}" if one["rewritten_ms"] else "",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the shares of all networks, and the layers of the first one in the order of execution."""

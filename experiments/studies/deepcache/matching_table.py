@@ -6,7 +6,7 @@ that answers six times per second. All methods process the same frames, one afte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,17 +20,7 @@ from nearsight.common.text import percent
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, exhaustive, three_step
 from nearsight.common.video.matching import SETTLED, BlockMatcher, Blocks, Frame, Match, ShiftMatcher
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, leaves, nested, values
 from nearsight.experiments.studies.deepcache.clips import NO_VIDEOS, clip_of, names_of
 from nearsight.experiments.studies.deepcache.ways import timed
@@ -85,7 +75,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "deepcache-matching"
     source: ClassVar[str] = "DeepCache, 7.6"
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Report if there are no real clips."""
@@ -93,26 +83,23 @@ class Figure(Experiment):
             say(NO_VIDEOS)
         return options
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per distance of frames and clip."""
-        return cells_of("{clip}-{apart}", apart=_APART, clip=names_of(options))
+        return [{"clip": clip, "apart": apart} for apart in _APART for clip in names_of(options)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, clip: str, apart: int) -> Iterator[Row]:
         """One row per frame and method."""
         pin_threads()
-        clip, apart = str(cell.parameters["clip"]), int(cell.parameters["apart"])
         pairs = 4 if options.smoke else 80
         shown = clip_of(clip, options.data, options.seed, (_SIDE, _SIDE), pairs * apart + 1)
         frames = shown.frames[::apart]
         matchers = {method: new() for method, new in METHODS.items()}
-        rows: list[Row] = []
         for number, (reference, frame) in enumerate(pairwise(frames), 1):
             for method, matcher in matchers.items():
                 match, took_ms = timed(partial(matcher.match, frame, reference))
                 found = {"match_ms": round(took_ms, 4), "matched": round(float(match.matched.mean()), 5)}
                 found |= {"down_px": match.offset[0], "right_px": match.offset[1]}
-                rows.append({"apart": apart, "clip": clip, "method": method, "frame": number, **found})
-        return rows
+                yield {"apart": apart, "clip": clip, "method": method, "frame": number, **found}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``table.<frames apart>.<method>``: times [ms], matched [%]; ``searched``: ours, not at offset 0."""
@@ -146,21 +133,20 @@ class Figure(Experiment):
             Target.at_least(text, behind, -3.0, where, 1),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per method and distance."""
-        columns = ("frames apart", "method", "ms", "p95 ms", "matched %", "clips %", "paper ms", "paper %")
-        return columns, [
-            (
-                apart,
-                method,
-                f"{one['ms']['median']:.2f}",
-                f"{one['ms']['p95']:.2f}",
-                f"{one['matched']:.1f}",
-                f"{min(one['clips'].values()):.1f} to {max(one['clips'].values()):.1f}",
-                *(_PAPER.get(method, ("", ""))),
-            )
-            for apart, method, one in leaves(summary["table"], 2)
-        ]
+        for apart, method, one in leaves(summary["table"], 2):
+            paper_ms, paper_matched = _PAPER.get(method, ("", ""))
+            yield {
+                "frames apart": apart,
+                "method": method,
+                "ms": f"{one['ms']['median']:.2f}",
+                "p95 ms": f"{one['ms']['p95']:.2f}",
+                "matched %": f"{one['matched']:.1f}",
+                "clips %": f"{min(one['clips'].values()):.1f} to {max(one['clips'].values()):.1f}",
+                "paper ms": paper_ms,
+                "paper %": paper_matched,
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw time against matched blocks, and the matched share of each clip."""

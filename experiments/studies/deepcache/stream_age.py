@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,17 +18,7 @@ from nearsight.common.text import percent
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import grouped, nested, share, values
 from nearsight.experiments.museum.camera.handheld import Frame
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, MuseumSettings
@@ -63,33 +53,25 @@ class Figure(Experiment):
     name: ClassVar[str] = "stream-age"
     source: ClassVar[str] = "beyond DeepCache's 7.1"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per device and clip; the last clip has an exhibit that is not in the catalogue."""
         played = ((OWN, 0), (ASKS, 0), (OWN, 1), (ASKS, 1), (OWN, 2), (OWN, _LAST))
-        return tuple(
-            Cell(f"{device.replace(' ', '-')}-{clip}", {"device": device, "clip": clip})
-            for device, clip in played[: 1 if options.smoke else None]
-        )
+        return [{"device": device, "clip": clip} for device, clip in played[: 1 if options.smoke else None]]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, device: str, clip: int) -> Iterator[Row]:
         """Play one clip with each contender; one row per frame."""
         pin_threads()
-        clip, device = int(cell.parameters["clip"]), str(cell.parameters["device"])
         museum = TaughtMuseum(options, SMOKE_MUSEUM if options.smoke else _MUSEUM)
         seeds = options.seed, 1_000 * options.seed + clip
         frames = clip_of(museum.folder / "clips", seeds[0], _walk(clip, options), seeds[1])
         exhibits = SMOKE_MUSEUM.objects if options.smoke else _MUSEUM.objects
         walk = _WITH_UNKNOWN if clip == _LAST else _KNOWN
-        rows: list[Row] = []
         with running(museum.testbed(self.name), museum.database, exhibits, options.seed) as tiers:
             for contender in np.roll([EVERY, ONE, STREAM], clip).tolist():
                 screen, cpu_ms = _played(contender, device, frames, tiers)
                 played = {"device": device, "clip": clip, "walk": walk, "contender": contender}
-                rows += [
-                    {**played, **row_of(number, frame, shown), "cpu_ms": cpu_ms}
-                    for number, (frame, shown) in enumerate(zip(frames, screen.shown, strict=True))
-                ]
-        return rows
+                for number, (frame, shown) in enumerate(zip(frames, screen.shown, strict=True)):
+                    yield {**played, **row_of(number, frame, shown), "cpu_ms": cpu_ms}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``devices.<device>.<walk>.<contender>``: ages [ms], recall, wrong, outlines, CPU time."""
@@ -113,26 +95,26 @@ class Figure(Experiment):
             Target.at_most(wrong, stream["wrong"], min(one["wrong"], every["wrong"])),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per device, walk and contender."""
-        return table_of(
-            {
-                "device": device,
-                "walk": walk,
-                "frames are sent as": contender,
-                "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(**one["answered_ms"]),
-                "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
-                "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
-                "recall": f"{one['recall']['mean']:.3f}",
-                "wrong": f"{one['wrong']:.3f}",
-                "overlap p50, p5": f"{one['overlap']['p50']:.3f}, {one['overlap']['p5']:.3f}",
-                "off p50, p95 [px]": f"{one['off_px']['p50']:.1f}, {one['off_px']['p95']:.1f}",
-                "CPU [ms/frame]": f"{one['cpu_ms']:.1f}",
-            }
-            for device, walks in summary["devices"].items()
-            for walk, found in walks.items()
-            for contender, one in found.items()
-        )
+        for device, walks in summary["devices"].items():
+            for walk, found in walks.items():
+                for contender, one in found.items():
+                    yield {
+                        "device": device,
+                        "walk": walk,
+                        "frames are sent as": contender,
+                        "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(
+                            **one["answered_ms"]
+                        ),
+                        "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
+                        "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
+                        "recall": f"{one['recall']['mean']:.3f}",
+                        "wrong": f"{one['wrong']:.3f}",
+                        "overlap p50, p5": f"{one['overlap']['p50']:.3f}, {one['overlap']['p5']:.3f}",
+                        "off p50, p95 [px]": f"{one['off_px']['p50']:.1f}, {one['off_px']['p95']:.1f}",
+                        "CPU [ms/frame]": f"{one['cpu_ms']:.1f}",
+                    }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw ages, recall and wrong answers, outlines and CPU time for devices with default settings."""

@@ -8,7 +8,7 @@ relative to a gate that repeats the last answer for frames in which all blocks m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from statistics import mean, median
 from typing import Any, ClassVar
@@ -18,17 +18,7 @@ from numpy.typing import NDArray
 
 from nearsight.common.video.matching import Frame
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import leaves, nested, values
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import clip_of, names_of
@@ -51,6 +41,7 @@ from nearsight.experiments.studies.deepcache.ways import (
 
 _WAYS = (PLAIN, GATE, DEEPMON, DEEPCACHE, FIXED, EXACT, OURS, BUDGETED, WINDOW)
 _OTHERS = (GATE, DEEPMON, DEEPCACHE, FIXED, EXACT, BUDGETED, WINDOW)
+_BOTH = "{}: all, changed"
 _FRAMES, _REPEATS = 60, 3
 _TURN_FRAMES = 15
 """Short turns, because the speed of a machine changes by several per cent within a minute."""
@@ -72,35 +63,36 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "deepcache-time"
     source: ClassVar[str] = "DeepCache, 7.2 and 7.4"
-    takes_data: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data",)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per network and clip."""
         clips = names_of(options)[: 1 if options.smoke else None]
         wanted = (*networks.PAPER, networks.TODAY, networks.TRAINED)
-        return cells_of("{network}-{clip}", network=networks.networks_of(options, wanted), clip=clips)
+        return [
+            {"network": network, "clip": clip}
+            for network in networks.networks_of(options, wanted)
+            for clip in clips
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, network: str, clip: str) -> Iterator[Row]:
         """One row per way and repetition: mean times per frame."""
-        name, shown = cell.parameters["network"], cell.parameters["clip"]
         frames, repeats = (12, 1) if options.smoke else (_FRAMES, _REPEATS)
-        network, kept = networks.network_of(name, options.data), networks.segments_in(options)
-        rows: list[Row] = []
+        found, kept = networks.network_of(network, options.data), networks.segments_in(options)
         with ExitStack() as stack:
-            engines = {way: stack.enter_context(engines_of(network, kept)) for way in _WAYS}
-            clip = clip_of(shown, options.data, options.seed, engines[PLAIN].size, frames)
-            larger = clip_of(shown, options.data, options.seed, engines[WINDOW].frame_size(WINDOW), frames)
-            given = {way: (larger if way == WINDOW else clip).frames for way in _WAYS}
-            changed = changes(clip.frames)
+            engines = {way: stack.enter_context(engines_of(found, kept)) for way in _WAYS}
+            shown = clip_of(clip, options.data, options.seed, engines[PLAIN].size, frames)
+            larger = clip_of(clip, options.data, options.seed, engines[WINDOW].frame_size(WINDOW), frames)
+            given = {way: (larger if way == WINDOW else shown).frames for way in _WAYS}
+            changed = changes(shown.frames)
             for repeat in range(repeats):
                 processes = {way: engines[way].way(way) for way in _WAYS}
                 for way, times_ms in _in_turns(processes, given, repeat).items():
-                    of_pair = {"network": name, "clip": shown, "way": way, "repeat": repeat}
-                    counts = {"frames": len(clip.frames), "changed": int(changed.sum())}
+                    of_pair: Row = {"network": network, "clip": clip, "way": way, "repeat": repeat}
+                    counts = {"frames": len(shown.frames), "changed": int(changed.sum())}
                     spent = times_ms.mean(), times_ms[changed].mean(), np.percentile(times_ms, 95)
                     times = {column: round(float(ms), 4) for column, ms in zip(_TIMES, spent, strict=True)}
-                    rows.append({**of_pair, **counts, **times})
-        return rows
+                    yield {**of_pair, **counts, **times}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """For each network and clip: medians by way, and the time that each way saves [%]."""
@@ -138,31 +130,16 @@ class Figure(Experiment):
             Target.at_most(text, len(slower), 0, ", ".join(slower[:4])),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per network and clip, then the means, and the paper's values."""
-        columns = (
-            "network",
-            "clip",
-            "changed",
-            "plain ms",
-            "saved by ours: all [%]",
-            "changed",
-            "against gate",
-            "p95: ours, budget [% of plain]",
-        )
-        lines: list[tuple[object, ...]] = []
         for network, clip, one in leaves(summary["pairs"], 2):
-            shown = f"{one['changed']} of {one['frames']}", f"{one[PLAIN]['frame_ms']:.1f}"
-            lines.append((network, clip, *shown, *_formatted(one[OURS]), _p95(one), *_all_and_changed(one)))
-        means = summary["means"]
-        lines.append(
-            ("mean of pairs", "", "", "", *_formatted(means[OURS]), _p95(means), *_all_and_changed(means))
-        )
+            changed, plain_ms = f"{one['changed']} of {one['frames']}", f"{one[PLAIN]['frame_ms']:.1f}"
+            named = {"network": network, "clip": clip, "changed": changed, "plain ms": plain_ms}
+            yield {**named, **_formatted(one)}
+        yield {"network": "mean of pairs", **_formatted(summary["means"])}
         for name, (theirs, deepmon) in _SAVED.items():
-            published = {DEEPCACHE: theirs, DEEPMON: deepmon or ""}
-            others = [published.get(way, "") for way in _OTHERS]
-            lines.append((f"paper: {name}", "10 of UCF101", *[""] * (len(columns) - 2), *others))
-        return (*columns, *(f"{way}: all, changed" for way in _OTHERS)), lines
+            others = {_BOTH.format(DEEPCACHE): theirs, _BOTH.format(DEEPMON): deepmon or ""}
+            yield {"network": f"paper: {name}", "clip": "10 of UCF101", **others}
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the time per frame of each network, and our savings per clip over all and changed frames."""
@@ -219,16 +196,17 @@ def _number(pair: Mapping[str, Any] | None, column: str) -> float:
     return float(pair[OURS][column])
 
 
-def _formatted(saved: Mapping[str, float]) -> tuple[str, ...]:
-    return tuple(f"{saved[column]:.1f}" if column in saved else "" for column in ("all", "changed", "gate"))
+def _formatted(by_way: Mapping[str, Mapping[str, float]]) -> dict[str, object]:
+    def saved(way: str, column: str) -> str:
+        return f"{by_way[way][column]:.1f}" if column in by_way[way] else ""
 
-
-def _all_and_changed(by_way: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    return tuple(", ".join(_formatted(by_way[way])[:2]) for way in _OTHERS)
-
-
-def _p95(by_way: Mapping[str, Mapping[str, float]]) -> str:
-    return ", ".join(f"{by_way[way]['p95']:.0f}" for way in (OURS, BUDGETED))
+    return {
+        "saved by ours: all [%]": saved(OURS, "all"),
+        "on changed": saved(OURS, "changed"),
+        "against gate": saved(OURS, "gate"),
+        "p95: ours, budget [% of plain]": ", ".join(f"{by_way[way]['p95']:.0f}" for way in (OURS, BUDGETED)),
+        **{_BOTH.format(way): f"{saved(way, 'all')}, {saved(way, 'changed')}" for way in _OTHERS},
+    }
 
 
 def _best(text: str, pairs: Mapping[str, Any], column: str, least: float) -> Target:

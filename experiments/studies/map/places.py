@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from nearsight.experiments.framework.experiment import Cell, RunOptions
+from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
 from nearsight.experiments.twin.cost_model import Hardware
@@ -91,10 +91,9 @@ class Grid:
             Amount(options.runs or _RUNS, seconds=45.0, processes=os.cpu_count() or 1, crowd=120),
         )
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> list[dict[str, Any]]:
         """One cell per point and run, with all machines."""
         again = [(point, run) for run in range(2, self.amount.runs + 1) for point in self.repeated]
-        return tuple(
-            Cell(f"{point.key}-run{run}", {**point.parameters(), "run": run})
-            for point, run in (*((point, 1) for point in self.points), *again)
-        )
+        return [
+            {"point": point, "run": run} for point, run in (*((point, 1) for point in self.points), *again)
+        ]

@@ -11,7 +11,7 @@ A shallow decision tree describes regions in words (`regions`). `losses` compute
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
@@ -25,15 +25,13 @@ from nearsight.common.logging import configure_logging
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
-    Cell,
+    ON_MACHINES,
     Experiment,
     Results,
     Row,
     RunOptions,
     StoredRow,
-    Table,
     Target,
-    table_of,
 )
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import machines_of
@@ -72,7 +70,7 @@ class Figure(Experiment):
     style: ClassVar[Any] = {"axes.grid": False}
     name: ClassVar[str] = "map"
     source: ClassVar[str] = "beyond the Cachier dissertation's 6.7"
-    takes_machines: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ON_MACHINES
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in the options of a run on the twin; costs are measured if necessary."""
@@ -82,7 +80,7 @@ class Figure(Experiment):
             )
         return with_machines(options, say)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per point and run."""
         return Grid.of(options).cells()
 
@@ -90,22 +88,20 @@ class Figure(Experiment):
         """All processors, because nothing is timed."""
         return Grid.of(options).amount.processes
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, point: OperatingPoint, run: int) -> Iterator[Row]:
         """Play all configurations with all machines; one row each."""
         configure_logging(level="CRITICAL")  # messages of simulated daemons are part of the simulation
         machines, grid = machines_of(options), Grid.of(options)
-        rows: list[Row] = []
         for name in grid.machines:
             played = play_on_twin(
-                OperatingPoint.of(cell.parameters),
+                point,
                 CONFIGURATIONS,
-                cell.parameters["run"],
+                run,
                 replace(machines, hardware=MACHINES[name].of(machines.hardware)),
                 options.seed,
                 grid.amount,
             )
-            rows.extend({"machines": name, **row} for row in played)
-        return rows
+            yield from ({"machines": name, **row} for row in played)
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Count points; compute losses per full system and metric, with their places and rivals.
@@ -137,22 +133,20 @@ class Figure(Experiment):
             ),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per full system and metric."""
-        return table_of(
-            {
-                "full system": NAMES[full],
-                "metric": METRICS[name].title,
-                "lost": one["lost"],
-                "tied": one["level"],
-                "won": one["won"],
-                "at the worst point": _point_in_words(worst, METRICS[name]) if worst["lost"] else "-",
-                "largest region": one["regions"][0]["where"] if one["regions"] else "-",
-            }
-            for full, metrics in summary["systems"].items()
-            for name, one in metrics.items()
-            for worst in [one["worst"]]
-        )
+        for full, metrics in summary["systems"].items():
+            for name, one in metrics.items():
+                worst = one["worst"]
+                yield {
+                    "full system": NAMES[full],
+                    "metric": METRICS[name].title,
+                    "lost": one["lost"],
+                    "tied": one["level"],
+                    "won": one["won"],
+                    "at the worst point": _point_in_words(worst, METRICS[name]) if worst["lost"] else "-",
+                    "largest region": one["regions"][0]["where"] if one["regions"] else "-",
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw a tile per operating point, coloured by the loss or gain of the full system.

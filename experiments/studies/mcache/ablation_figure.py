@@ -9,6 +9,7 @@ times as long as executions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,17 +17,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import counted, leaves, nested, values
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
 from nearsight.experiments.model_serving.zoo import mcache_models
@@ -71,37 +62,29 @@ class Figure(Experiment):
     source: ClassVar[str] = "mCache, 6.3"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per process, number of functions and fixed memory."""
-        functions, fixed_mb = (_FUNCTIONS[1:2], _FIXED_MB[1:2]) if options.smoke else (_FUNCTIONS, _FIXED_MB)
-        processes = ("poisson", "on-off", _SHUFFLED) if options.smoke else PROCESSES
-        return cells_of(
-            "{process}-{functions}-{fixed_mb}", process=processes, functions=functions, fixed_mb=fixed_mb
-        )
+        part = slice(1, 2) if options.smoke else slice(None)
+        return [
+            {"process": process, "functions": functions, "fixed_mb": fixed_mb}
+            for process in (("poisson", "on-off", _SHUFFLED) if options.smoke else PROCESSES)
+            for functions in [*_FUNCTIONS][part]
+            for fixed_mb in [*_FIXED_MB][part]
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, process: str, functions: int, fixed_mb: int) -> Iterator[Row]:
         """One row per run, share of the memory and policy."""
-        process, functions, fixed_mb = cell.parameters.values()
-        rows: list[Row] = []
         for run in range(1 if options.smoke else _RUNS):
             rng = options.rng(self.name, process, functions, run)
             workload = Recipe(PROCESSES[process], functions=functions).draw(mcache_models(fixed_mb), rng)
             if process == _SHUFFLED:
                 workload = shuffled(workload, rng)
-            rows += [
-                {
-                    "process": process,
-                    "functions": functions,
-                    "fixed_mb": fixed_mb,
-                    "memory": memory,
-                    "policy": policy,
-                    "run": run,
+            for memory, policy in product(TABLE_3, POLICIES):
+                yield {
+                    **{"process": process, "functions": functions, "fixed_mb": fixed_mb},
+                    **{"memory": memory, "policy": policy, "run": run},
                     **row_of(play(policy, workload, float(memory))),
                 }
-                for memory in TABLE_3
-                for policy in POLICIES
-            ]
-        return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``<process>.<functions>.<fixed MB>``: median gains of policies, and distances from table 3."""
@@ -143,19 +126,22 @@ class Figure(Experiment):
             *_throughput(found),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per traffic, nearest first; gains per request at 40, 60 and 80 % of the memory."""
-        said = [_three(table_3) for table_3 in _turned(TABLE_3).values()]
-        lines = [("the paper", "", *said, "", "", _ratios(THROUGHPUT), "")]
+        said = {policy: _three(gains) for policy, gains in _turned(TABLE_3).items()}
+        speed, per_miss = f"{IAM}'s throughput", "distance per miss"
+        paper = {"traffic": "the paper", "distance": "", **said, CLAIRVOYANT: "", per_miss: ""}
+        yield {**paper, speed: _ratios(THROUGHPUT)}
         for distance, one in _by_distance(summary, "per request"):
             gains = one["gains"]["per request"]
-            shown = [_three(gains[policy]) for policy in ("LRU", "ARC", "SRRIP", IAM, CLAIRVOYANT)]
-            speeds = [_ratios(one["throughput"][policy]) for policy in (IAM, CLAIRVOYANT)]
-            per_miss = f"{one['distances']['per miss']:.3f}"
-            lines.append((one["name"], f"{distance:.3f}", *shown, per_miss, *speeds))
-        gains = ("LRU", "ARC", "SRRIP", IAM, CLAIRVOYANT)
-        speeds_of = (f"{IAM}'s throughput", "clairvoyant's")
-        return ("traffic", "distance", *gains, "distance per miss", *speeds_of), lines
+            yield {
+                "traffic": one["name"],
+                "distance": f"{distance:.3f}",
+                **{policy: _three(gains[policy]) for policy in (*said, CLAIRVOYANT)},
+                per_miss: f"{one['distances']['per miss']:.3f}",
+                speed: _ratios(one["throughput"][IAM]),
+                "clairvoyant's": _ratios(one["throughput"][CLAIRVOYANT]),
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the gains of all traffics as a heat map, nearest first."""

@@ -15,18 +15,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import (
     counted,
     leaves,
@@ -63,13 +52,12 @@ class Figure(Experiment):
     source: ClassVar[str] = "mCache, 6.3"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per trace."""
-        return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
+        return [{"run": run} for run in range(1 if options.smoke else _RUNS)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, run: int) -> list[Row]:
         """One row per share of the memory and policy."""
-        run = cell.parameters["run"]
         workload = Recipe(ARRIVAL_PROCESSES["on-off"]).draw(mcache_models(), options.rng(self.name, run))
         return [
             {
@@ -90,10 +78,10 @@ class Figure(Experiment):
         """The paper's statements about IAM."""
         return (*_load_times(summary), *_other_policies(summary), *_rates(summary))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per share of the memory and policy."""
-        return table_of(
-            {
+        for memory, policy, one in leaves(summary, 2):
+            yield {
                 "memory": percent(float(memory)),
                 "policy": policy,
                 "hit ratio": f"{one['hit_ratio']['median']:.2f}",
@@ -103,8 +91,6 @@ class Figure(Experiment):
                 "load per miss [s]": f"{one['load_s_of_misses']['median']:.2f}",
                 "throughput over LFU": f"{one['throughput']['median']:.2f}",
             }
-            for memory, policy, one in leaves(summary, 2)
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 9, table 3 and figure 10."""

@@ -6,13 +6,13 @@ created. The paper's times were measured on a GPU, so only the ratio of load to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import Results, Table, Target
+from nearsight.experiments.framework.experiment import Results, Target
 from nearsight.experiments.framework.numbers import median_in_words, rank_correlation
 from nearsight.experiments.model_serving.profiles import Profiles, medians
 
@@ -53,17 +53,23 @@ class Figure(Profiles):
             Target.at_least("rank correlation of file size and load time; 1 in table 2", ranks, 0.8, "", 3),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per network."""
-        lines = []
+        paper = "paper, on a GPU: MB, load, execution, ratio"
         for name, one in summary.items():
-            times = [median_in_words(one[f"{what}_ms"], 1) for what in ("load", "first", "execution")]
-            sizes = f"{one['file_mb']:.1f}", f"{one['memory_mb']['median']:.1f}"
-            lines.append((name, *sizes, *times, f"{one['load_over_execution']:.1f}", _paper(name)))
-        absent = [name for name in TABLE_2 if name not in summary]
-        lines += [(name, "not measured", *[""] * 5, _paper(name)) for name in absent]
-        columns = ("network", "file MB", "memory MB", "load ms", "first ms", "execution ms")
-        return (*columns, "load / execution", "paper, on a GPU: MB, load, execution, ratio"), lines
+            yield {
+                "network": name,
+                "file MB": f"{one['file_mb']:.1f}",
+                "memory MB": f"{one['memory_mb']['median']:.1f}",
+                "load ms": median_in_words(one["load_ms"], 1),
+                "first ms": median_in_words(one["first_ms"], 1),
+                "execution ms": median_in_words(one["execution_ms"], 1),
+                "load / execution": f"{one['load_over_execution']:.1f}",
+                paper: _paper(name),
+            }
+        for name in TABLE_2:
+            if name not in summary:
+                yield {"network": name, "file MB": "not measured", paper: _paper(name)}
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 3, and load times over sizes."""

@@ -30,18 +30,8 @@ from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
-from nearsight.experiments.framework.numbers import nested, values
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.numbers import leaves, nested, values
 from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.model_serving.profiles import small_network
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of
@@ -84,23 +74,26 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "model-testbed"
     source: ClassVar[str] = "CremeBrulee, 6.2; mCache, 6.3.2"
-    takes_data: ClassVar[bool] = True
-    takes_clients: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("data", "clients")
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per number of clients and share of the memory."""
         memory, runs = (_MEMORY[:1], 1) if options.smoke else (_MEMORY, _RUNS)
-        opened = cells_of("{clients}-{memory}", clients=(0,), memory=memory, run=(0,))
-        clients = (options.clients,) if options.clients else _CLIENTS[: 1 if options.smoke else None]
-        throughput = [one for one in memory if one in THROUGHPUT]
-        return (
-            *opened,
-            *cells_of("{clients}-{memory}-{run}", run=range(runs), clients=clients, memory=throughput),
-        )
+        closed = (options.clients,) if options.clients else _CLIENTS[: 1 if options.smoke else None]
+        return [
+            *({"clients": 0, "memory": share, "run": 0} for share in memory),
+            *(
+                {"clients": clients, "memory": share, "run": run}
+                for run in range(runs)
+                for clients in closed
+                for share in memory
+                if share in THROUGHPUT
+            ),
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, clients: int, memory: str, run: int) -> Iterator[Row]:
         """Two rows per policy: of the edge, and of the simulator with the measured costs."""
-        clients, memory, run = (cell.parameters[name] for name in ("clients", "memory", "run"))
+        drawn: Row = {"clients": clients, "memory": memory, "run": run}
         with TemporaryDirectory(prefix="nearsight-testbed-") as scratch:
             folder = Path(scratch)
             source = options.data or _small_networks(folder / "small")
@@ -117,7 +110,6 @@ class Figure(Experiment):
                 float(memory) * sum(one.size_bytes for one in costs.values()),
             )
             requests = _requests(costs, clients, run, options)
-            rows: list[Row] = []
             simulator = _Simulator(requests, costs, budget_bytes, clients)
             others = []
             for policy in _CLOSED if clients or options.smoke else _OPEN:
@@ -129,14 +121,13 @@ class Figure(Experiment):
                     live = edge.serve(requests, clients)
                     others.append(edge.other_cores())
                     evictions = edge.evictions() - before
-                shared = {**cell.parameters, "policy": policy, "others": round(others[-1], 2)}
-                rows.append({**shared, "where": EDGE, **_row(live, evictions)})
-                rows.append({**shared, "where": SIMULATOR, **simulator.row(policy, others[-1])})
+                shared = {**drawn, "policy": policy, "others": round(others[-1], 2)}
+                yield {**shared, "where": EDGE, **_row(live, evictions)}
+                yield {**shared, "where": SIMULATOR, **simulator.row(policy, others[-1])}
             if clients:
                 usual = float(np.median(others))
-                shared = {**cell.parameters, "policy": _CLAIRVOYANT, "others": round(usual, 2)}
-                rows.append({**shared, "where": SIMULATOR, **simulator.row(_CLAIRVOYANT, usual)})
-        return rows
+                shared = {**drawn, "policy": _CLAIRVOYANT, "others": round(usual, 2)}
+                yield {**shared, "where": SIMULATOR, **simulator.row(_CLAIRVOYANT, usual)}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``<clients>.<memory>.<policy>.<edge or simulator>``, and their difference."""
@@ -146,26 +137,22 @@ class Figure(Experiment):
         """Edge and simulator agree; throughput as in figure 10."""
         return (*_agreement(summary.get("0", {})), *_throughput(summary))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per cell and policy."""
-        columns = ("clients", "memory", "policy", "load delay [ms]", "simulated", "misses", "simulated")
-        lines = [
-            (
-                clients if clients != "0" else "open",
-                percent(float(memory)),
-                policy,
-                *(f"{1e3 * one[where]['load_s']:.0f}" if where in one else "" for where in (EDGE, SIMULATOR)),
-                *(
-                    percent(1 - one[where]["hit_ratio"], 1) if where in one else ""
-                    for where in (EDGE, SIMULATOR)
-                ),
-                *(f"{one[where]['over_lfu']:.2f}" if where in one else "" for where in (EDGE, SIMULATOR)),
-            )
-            for clients, by_memory in summary.items()
-            for memory, policies in by_memory.items()
-            for policy, one in policies.items()
-        ]
-        return (*columns, "speed over LFU", "simulated"), lines
+        for clients, memory, policy, one in leaves(summary, 3):
+            line: dict[str, object] = {
+                "clients": clients if clients != "0" else "open",
+                "memory": percent(float(memory)),
+                "policy": policy,
+            }
+            sides = [("", one.get(EDGE)), (", simulated", one.get(SIMULATOR))]
+            for added, found in sides:
+                line[f"load delay [ms]{added}"] = f"{1e3 * found['load_s']:.0f}" if found else ""
+            for added, found in sides:
+                line[f"misses{added}"] = percent(1 - found["hit_ratio"], 1) if found else ""
+            for added, found in sides:
+                line[f"speed over LFU{added}"] = f"{found['over_lfu']:.2f}" if found else ""
+            yield line
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the load delays of the open loop and the throughput of the closed ones."""

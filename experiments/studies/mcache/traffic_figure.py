@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,17 +10,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import counted, mean_and_spread, nested, values
 from nearsight.experiments.traces.arrivals import CREMEBRULEE, MCACHE
 
@@ -42,29 +32,30 @@ class Figure(Experiment):
     name: ClassVar[str] = "mcache-traffic"
     source: ClassVar[str] = "mCache, 3.1"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per paper and draw."""
-        return cells_of("{paper}-{run}", paper=MARGINALS, run=range(1 if options.smoke else _RUNS))
+        return [
+            {"paper": paper, "run": run}
+            for paper in MARGINALS
+            for run in range(1 if options.smoke else _RUNS)
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, paper: str, run: int) -> Iterator[Row]:
         """One row per bucket of rates, and one per number of quantiles."""
-        paper, run = cell.parameters["paper"], cell.parameters["run"]
         rng = options.rng(self.name, paper, run)
         rates = np.sort(MARGINALS[paper].draw(_FUNCTIONS, rng))
         ends = np.logspace(_LOWEST, _HIGHEST, _BUCKETS + 1)
         counts = np.histogram(rates, ends)[0]
         shares = {"1": np.mean(rates > 1.0), "0.1": np.mean(rates > 0.1), "90th": np.quantile(rates, 0.9)}
-        common = {"paper": paper, "run": run}
-        rows: list[Row] = [
-            {**common, "kind": "bucket", "at": float(end), "value": int(count)}
-            for end, count in zip(ends, counts, strict=False)
-        ]
-        rows += [{**common, "kind": "share", "at": at, "value": float(one)} for at, one in shares.items()]
+        common: Row = {"paper": paper, "run": run}
+        for end, count in zip(ends, counts, strict=False):
+            yield {**common, "kind": "bucket", "at": float(end), "value": int(count)}
+        for at, one in shares.items():
+            yield {**common, "kind": "share", "at": at, "value": float(one)}
         for quantiles in _QUANTILES:
             groups = np.array_split(rates, quantiles)
             calls = np.sum([rng.choice(group, _REPEATS) for group in groups], axis=0)
-            rows.append({**common, "kind": "memory", "at": quantiles, "value": float(np.mean(calls))})
-        return rows
+            yield {**common, "kind": "memory", "at": quantiles, "value": float(np.mean(calls))}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``<paper>.<kind>.<at>``: mean and spread over draws."""
@@ -88,18 +79,20 @@ class Figure(Experiment):
             found.append(Target.at_most(text, calls["mean"], _MOST_HZ[paper], spread, 2))
         return tuple(found)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per paper and number."""
-        lines = []
+
+        def line(paper: str, number: str, generated: str, said: str) -> dict[str, object]:
+            return {"paper": paper, "number": number, "generated": generated, "paper's": said}
+
         for paper, kinds in summary.items():
             shares, said = kinds["share"], _PAPER[paper]
             for at in ("1", "0.1"):
                 share = percent(said[at], 2) if at in said else ""
-                lines.append((paper, f"above {at}/s", percent(shares[at]["mean"], 2), share))
+                yield line(paper, f"above {at}/s", percent(shares[at]["mean"], 2), share)
             ninetieth, calls = 60 * shares["90th"]["mean"], kinds["memory"]["200"]["mean"]
-            lines.append((paper, "90th percentile [1/min]", f"{ninetieth:.2f}", "about 1"))
-            lines.append((paper, "200 functions [1/s]", f"{calls:.1f}", f"below {_MOST_HZ[paper]:.0f}"))
-        return ("paper", "number", "generated", "paper's"), lines
+            yield line(paper, "90th percentile [1/min]", f"{ninetieth:.2f}", "about 1")
+            yield line(paper, "200 functions [1/s]", f"{calls:.1f}", f"below {_MOST_HZ[paper]:.0f}")
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 1 and figure 2."""

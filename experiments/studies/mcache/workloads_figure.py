@@ -6,7 +6,7 @@ A client sends its next request after the answer, so latency is load plus execut
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,18 +14,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import (
     counted,
     leaves,
@@ -62,37 +51,32 @@ class Figure(Experiment):
     source: ClassVar[str] = "mCache, 6.2"
     timed: ClassVar[bool] = False
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per association and trace."""
-        return cells_of(
-            "{association}-{run}",
-            association=[str(one) for one in Association],
-            run=range(1 if options.smoke else _RUNS),
-        )
+        return [
+            {"association": association, "run": run}
+            for association in Association
+            for run in range(1 if options.smoke else _RUNS)
+        ]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, association: Association, run: int) -> Iterator[Row]:
         """One row per share of the memory."""
-        association, run = cell.parameters.values()
-        recipe = Recipe(ARRIVAL_PROCESSES["on-off"], Association(association))
+        recipe = Recipe(ARRIVAL_PROCESSES["on-off"], association)
         workload = recipe.draw(mcache_models(), options.rng(self.name, run))
-        rows: list[Row] = []
         for memory in MEMORY:
             served = play(IAM, workload, float(memory))
             load_s = served.load_ms / 1e3
             latency_s = served.latency_ms / 1e3
             percentiles = np.percentile(load_s, _QUANTILES).round(4)
-            rows.append(
-                {
-                    "association": association,
-                    "run": run,
-                    "memory": memory,
-                    "hit_ratio": round(served.hit_ratio, 5),
-                    "latency_s": round(float(latency_s.mean()), 5),
-                    "loading": round(float(load_s.sum() / latency_s.sum()), 5),
-                    **{f"load_p{at}_s": float(one) for at, one in zip(_QUANTILES, percentiles, strict=True)},
-                }
-            )
-        return rows
+            yield {
+                "association": association,
+                "run": run,
+                "memory": memory,
+                "hit_ratio": round(served.hit_ratio, 5),
+                "latency_s": round(float(latency_s.mean()), 5),
+                "loading": round(float(load_s.sum() / latency_s.sum()), 5),
+                **{f"load_p{at}_s": float(one) for at, one in zip(_QUANTILES, percentiles, strict=True)},
+            }
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``<association>.<memory>``: medians over traces, and percentiles of load times."""
@@ -139,10 +123,10 @@ class Figure(Experiment):
             found.append(Target.at_most(text, half / all_, 3.0, "the paper: a modest increase", 2))
         return tuple(found)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per association and share of the memory."""
-        return table_of(
-            {
+        for name, memory, one in leaves(summary, 2):
+            yield {
                 "association": name,
                 "memory": percent(float(memory)),
                 "hit ratio": f"{one['hit_ratio']['median']:.2f}",
@@ -150,8 +134,6 @@ class Figure(Experiment):
                 "loading": percent(one["loading"]["median"]),
                 "load p90 [s]": f"{one['load_p90_s']:.1f}",
             }
-            for name, memory, one in leaves(summary, 2)
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figures 6, 7 and 8."""

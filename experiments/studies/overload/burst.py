@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,18 +27,7 @@ from nearsight.common.logging import configure_logging
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.replay import Ledger, replay
@@ -118,17 +107,17 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per repetition."""
-        return cells_of("{repetition}", repetition=range(_plan(options).repetitions))
+        return [{"repetition": number} for number in range(_plan(options).repetitions)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, repetition: int) -> list[Row]:
         """Send a burst; one row per photo."""
         configure_logging(level="CRITICAL")  # refusals are expected here; the rows count them
-        plan, number = _plan(options), cell.parameters["repetition"]
+        plan = _plan(options)
         museum = TaughtMuseum(options, replace(plan.museum, seed=options.seed))
         settings = {**self._profiles.settings(museum, self.name, OURS, plan.profile), **_EDGE_SETTINGS}
-        rng = options.rng(self.name, number)
+        rng = options.rng(self.name, repetition)
         with deployed(
             museum.testbed(self.name),
             database=museum.database,
@@ -140,7 +129,7 @@ class Figure(Experiment):
             tiers.warm_up(earlier, {_EDGE: None}, with_models=True)
             tiers.link.reshape(NETWORK)
             per_s, rows = _measure(tiers, museum.photos, plan, rng)
-        return [{"repetition": number, "capacity_per_s": round(per_s, 2), **row} for row in rows]
+        return [{"repetition": repetition, "capacity_per_s": round(per_s, 2), **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``who.<devices>.<phase>``: latencies and failures; ``as_before``: latency after over before.
@@ -172,20 +161,18 @@ class Figure(Experiment):
             targets.append(Target.at_most(f"{who}: photos without answer after the burst", failed, 0))
         return tuple(targets)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per type of device and phase."""
-        return table_of(
-            {
-                "devices": who,
-                "phase": phase,
-                "p50 ms (least to most)": numbers.median_in_words(one["p50_ms"], 0),
-                "p95 ms": numbers.median_in_words(one["p95_ms"], 0),
-                "no answer": one["failed"],
-                "photos": one["requests"],
-            }
-            for who, phases in summary["who"].items()
-            for phase, one in phases.items()
-        )
+        for who, phases in summary["who"].items():
+            for phase, one in phases.items():
+                yield {
+                    "devices": who,
+                    "phase": phase,
+                    "p50 ms (least to most)": numbers.median_in_words(one["p50_ms"], 0),
+                    "p95 ms": numbers.median_in_words(one["p95_ms"], 0),
+                    "no answer": one["failed"],
+                    "photos": one["requests"],
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the latencies over time of the devices that send all the time."""

@@ -12,7 +12,7 @@ equivalent, each difference could equally have the other sign.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,15 +20,7 @@ import numpy as np
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Results,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Results, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import counted, grouped, nested, values
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, TESTBED, points_of
@@ -64,7 +56,7 @@ class Figure(OnMachines):
             )
         return with_machines(options, say)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per number of visitors and session."""
         if options.smoke:
             return cells_at(points_of("visitors", options)[:1], 2)
@@ -95,22 +87,20 @@ class Figure(OnMachines):
             for visitors, one in summary["visitors"].items()
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One row per number of visitors and configuration."""
-        return table_of(
-            {
-                "visitors": visitors,
-                "configuration": NAMES[tiers],
-                "sessions": one["sessions"],
-                "with failures": one["failing"],
-                "mean failed": f"{one['failed']['mean']:.2f}",
-                "most failed": f"{one['failed']['max']:.0f}",
-                "median p50 ms": f"{one['p50_ms']['median']:.0f}",
-                "largest p50 ms": f"{one['p50_ms']['max']:.0f}",
-            }
-            for visitors, found in summary["visitors"].items()
-            for tiers, one in found["tiers"].items()
-        )
+        for visitors, found in summary["visitors"].items():
+            for tiers, one in found["tiers"].items():
+                yield {
+                    "visitors": visitors,
+                    "configuration": NAMES[tiers],
+                    "sessions": one["sessions"],
+                    "with failures": one["failing"],
+                    "mean failed": f"{one['failed']['mean']:.2f}",
+                    "most failed": f"{one['failed']['max']:.0f}",
+                    "median p50 ms": f"{one['p50_ms']['median']:.0f}",
+                    "largest p50 ms": f"{one['p50_ms']['max']:.0f}",
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw failures and the sessions' median latencies by configuration; one column per visitors."""

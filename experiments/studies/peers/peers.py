@@ -7,24 +7,14 @@ use the same edge, alone or cooperating.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
@@ -79,29 +69,27 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._prefetching = CooperativePrefetching(self.name)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """The group with failures; then one session per crowd and configuration."""
+        played = [(number, (one,)) for number in range(REPETITIONS) for one in _order(number)]
+        return [
+            {"part": ENDURANCE},
+            *(
+                {"part": PREFETCHING, "repetition": number, "configurations": names}
+                for number, names in ([(0, (ALONE, SHARING))] if options.smoke else played)
+            ),
+        ]
 
-        def session(number: int, name: str, *configurations: str) -> Cell:
-            parameters = {"part": PREFETCHING, "repetition": number, "configurations": configurations}
-            return Cell(f"prefetching-{number}-{name}", parameters)
-
-        if options.smoke:
-            sessions = [session(0, "both", ALONE, SHARING)]
-        else:
-            sessions = [session(number, one, one) for number in range(REPETITIONS) for one in _order(number)]
-        return (Cell("nothing-lost", {"part": ENDURANCE}), *sessions)
-
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(
+        self, options: RunOptions, part: str, repetition: int = 0, configurations: Sequence[str] = ()
+    ) -> list[Row]:
         """Measure one of the parts."""
-        part = cell.parameters["part"]
         if part == ENDURANCE:
-            folder = options.museums.resolve().parent / "testbed" / self.name / cell.key
+            folder = options.museums.resolve().parent / "testbed" / self.name / "nothing-lost"
             plan = SMOKE if options.smoke else FULL
             rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
         else:
-            names = cell.parameters["configurations"]
-            rows = self._prefetching.run(cell.parameters["repetition"], options, names)
+            rows = self._prefetching.run(repetition, options, configurations)
         return [{**_COLUMNS, "part": part, **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -143,10 +131,10 @@ class Figure(Experiment):
             Target.at_least("sharing: recall relative to alone, at least -0.01", recall, -0.01, digits=4),
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """The two configurations of prefetching."""
-        return table_of(
-            {
+        for name, one in summary["prefetching"].items():
+            yield {
                 "devices": name,
                 "from edge MB": f"{one['edge_model_bytes'] / 1e6:.2f}",
                 "listings MB": f"{one['list_bytes'] / 1e6:.2f}",
@@ -159,8 +147,6 @@ class Figure(Experiment):
                 "wrong": one["wrong"],
                 "requests": one["requests"],
             }
-            for name, one in summary["prefetching"].items()
-        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw failures, traffic and latency."""

@@ -21,7 +21,7 @@ pace during each session is an input of the twin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -29,18 +29,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    cells_of,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.studies.answers import answer_numbers, latencies_ms, photo_row, sent_late_ms
 from nearsight.experiments.studies.twin_validation.bench import (
@@ -71,19 +60,17 @@ class Figure(Experiment):
     name: ClassVar[str] = "twin-validation"
     source: ClassVar[str] = "Cachier dissertation, 6.2"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per point; costs are fitted at the first."""
-        points = _SMOKE_POINTS if options.smoke else tuple(POINTS)
-        return cells_of("{point}", point=points)
+        return [{"point": point} for point in (_SMOKE_POINTS if options.smoke else POINTS)]
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, point: str) -> Iterator[Row]:
         """Play a point on testbed and twin; one row per photo."""
-        name = cell.parameters["point"]
         bench = Bench(options)
-        both = {trace: bench.sessions(name, POINTS[name], trace) for trace in bench.traces(name)}
+        both = {trace: bench.sessions(point, POINTS[point], trace) for trace in bench.traces(point)}
         sessions = {trace: session for trace, (session, _) in both.items()}
-        played = bench.play_all(sessions[1]) if options.smoke else bench.play_each_alone(name, sessions)
-        if name == FIT:
+        played = bench.play_all(sessions[1]) if options.smoke else bench.play_each_alone(point, sessions)
+        if point == FIT:
             bench.fit(both[1][1], played)
         costs = bench.costs()
         simulated = [
@@ -91,12 +78,9 @@ class Figure(Experiment):
             for trace, (_, twin) in both.items()
             for one in simulate(replace(twin, costs=costs), [one for one in played if one.trace == trace])
         ]
-        return [
-            row
-            for source, sessions in ((TESTBED, played), (TWIN, simulated))
-            for one in sessions
-            for row in _rows(name, source, one)
-        ]
+        for source, found in ((TESTBED, played), (TWIN, simulated)):
+            for one in found:
+                yield from _rows(point, source, one)
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``points.<point>.<configuration>``: numbers of testbed and twin, and the errors of the twin.
@@ -116,24 +100,22 @@ class Figure(Experiment):
             for target in _targets(f"{point}, {tiers}", one, summary["points"][FIT][tiers]["itself"])
         )
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per point and configuration: testbed / twin."""
-        return table_of(
-            {
-                "point": point,
-                "configuration": tiers,
-                "p50 ms, testbed / twin": f"{real['p50_ms']:.1f} / {twin['p50_ms']:.1f}",
-                "p95 ms": f"{real['p95_ms']:.1f} / {twin['p95_ms']:.1f}",
-                **{f"error {key}": f"{100 * one['errors'][key]:+.0f} %" for key in _LATENCIES},
-                "testbed, repeated": _shown(one["itself"]),
-                **{f"{tier} %": f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES},
-                "recall": f"{real['recall']:.3f} / {twin['recall']:.3f}",
-                "photos": real["requests"],
-            }
-            for point, configurations in summary["points"].items()
-            for tiers, one in configurations.items()
-            for real, twin in [(one[TESTBED], one[TWIN])]
-        )
+        for point, configurations in summary["points"].items():
+            for tiers, one in configurations.items():
+                real, twin = (one[TESTBED], one[TWIN])
+                yield {
+                    "point": point,
+                    "configuration": tiers,
+                    "p50 ms, testbed / twin": f"{real['p50_ms']:.1f} / {twin['p50_ms']:.1f}",
+                    "p95 ms": f"{real['p95_ms']:.1f} / {twin['p95_ms']:.1f}",
+                    **{f"error {key}": f"{100 * one['errors'][key]:+.0f} %" for key in _LATENCIES},
+                    "testbed, repeated": _shown(one["itself"]),
+                    **{f"{tier} %": f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES},
+                    "recall": f"{real['recall']:.3f} / {twin['recall']:.3f}",
+                    "photos": real["requests"],
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the latency distributions of testbed and twin, one panel per point."""

@@ -10,25 +10,28 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
 from nearsight.experiments.framework import running
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
+from nearsight.experiments.framework.experiment import Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
 from nearsight.experiments.framework.running import (
     adopt_cells,
+    cells_of,
     check,
     conclude,
     missing_cells,
     prepare,
+    run_cell,
     run_cells,
 )
 from support.leash import ended, leashed
@@ -40,12 +43,12 @@ FEW, ALL = RunOptions(smoke=True), RunOptions()
 _PROGRAM = """
 import sys
 from pathlib import Path
-from nearsight.experiments.framework.running import run_in_processes
+from nearsight.experiments.framework.running import cells_of, run_in_processes
 from nearsight.experiments.framework.experiment import RunOptions
 from support.squares import Endless
 if __name__ == "__main__":
     endless = Endless(Path(sys.argv[1]))
-    list(run_in_processes(endless, RunOptions(), endless.cells(RunOptions()), 2))
+    list(run_in_processes(endless, RunOptions(), cells_of(endless, RunOptions()), 2))
 """
 
 
@@ -108,10 +111,10 @@ def test_each_row_has_the_provenance_of_the_run_that_measured_it(
 
 def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp_path: Path) -> None:
     class Overtaken(Squares):
-        def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-            if cell.key == "n-3":
+        def run(self, options: RunOptions, name: str, n: int) -> Iterable[Row]:
+            if n == 3:
                 measure(Squares(), tmp_path)
-            return super().run(cell, options)
+            return super().run(options, name, n)
 
     with pytest.raises(CorruptStore, match=r"n-0 disappeared from .* let no other run use this folder"):
         run(Overtaken(), tmp_path)
@@ -174,12 +177,6 @@ def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json"}
 
 
-def test_an_option_that_the_experiment_does_not_use_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "stays.csv").write_text("")
-    with pytest.raises(InvalidArgument, match="does not use visits"):
-        run(Squares(), tmp_path / "out", RunOptions(visits=tmp_path / "stays.csv"))
-
-
 def test_missing_visits_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         prepare(find_experiment("fig6.3"), RunOptions(visits=tmp_path / "gone.csv"), tmp_path / "out")
@@ -204,9 +201,9 @@ def test_damaged_and_missing_files_are_different_errors(tmp_path: Path) -> None:
 def test_only_damaged_and_deleted_cells_are_measured_again(tmp_path: Path) -> None:
     squares = Squares()
     prepare(squares, ALL, tmp_path)
-    cells, folder = squares.cells(ALL), ResultFolder(tmp_path)
+    cells, folder = cells_of(squares, ALL), ResultFolder(tmp_path)
     for cell in cells:
-        folder.keep_cell(cell.key, squares.run(cell, ALL))
+        folder.keep_cell(cell.key, run_cell(squares, ALL, cell))
     (tmp_path / "cells" / f"{cells[1].key}.json").write_bytes(b"")  # as after a power failure
     assert missing_cells(squares, ALL, tmp_path) == (cells[1],)
     shutil.rmtree(tmp_path / "cells")
@@ -251,8 +248,8 @@ def test_the_spread_of_repetitions_is_computed() -> None:
 class SquaresWithFewer(Squares):
     """An experiment whose cells other experiments share."""
 
-    def cell_of(self, row: StoredRow) -> str:
-        return f"n-{row['n']}"
+    def cell_of(self, row: StoredRow) -> dict[str, Any]:
+        return {"name": "n", "n": row["n"]}
 
 
 class FewSquares(SquaresWithFewer):
@@ -323,11 +320,11 @@ def test_cells_of_other_settings_are_not_adopted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [replace(FEW, on="testbed"), replace(FEW, costs="paper"), replace(FEW, runs=2)]
+    ("name", "value"), [("on", "testbed"), ("costs", "paper"), ("runs", 2), ("clients", 2), ("data", Path())]
 )
-def test_an_experiment_without_choice_of_twin_or_testbed_refuses_these_options(options: RunOptions) -> None:
-    with pytest.raises(InvalidArgument, match="no choice between twin and testbed"):
-        check(Squares(), options)
+def test_an_option_that_the_experiment_does_not_use_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InvalidArgument, match=f"squares does not use --{name}; leave out --{name}"):
+        check(Squares(), replace(FEW, **{name: value}))
 
 
 @pytest.mark.system

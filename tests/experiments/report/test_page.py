@@ -122,7 +122,7 @@ def test_damaged_and_unfinished_folders_are_listed(tmp_path: Path) -> None:
     assert "queuerun.json is missing or damaged" in text
 
 
-@pytest.mark.parametrize("metrics", [{"p99_s": 1}, {"p50_ms": {"1": 2.0}, "more": ["a cell"]}])
+@pytest.mark.parametrize("metrics", [{"p99_s": 1}, {"p50_ms": {}}])
 def test_metrics_of_another_version_are_reported(tmp_path: Path, metrics: dict[str, object]) -> None:
     stored = write_result(tmp_path / "queue")
     stored.keep_summary({**stored.summary(), "metrics": metrics})

@@ -59,8 +59,7 @@ def test_prefetched_objects_are_summed_over_repetitions() -> None:
 def test_table_and_picture_are_complete() -> None:
     figure = Figure()
     metrics = figure.metrics(rows())
-    columns, table = figure.table(metrics)
-    assert all(len(line) == len(columns) for line in table)
+    assert [(line["backend"], line["configuration"]) for line in figure.table(metrics)]
     assert png_size(figure, rows()) > 10_000
     assert figure.targets(metrics) == (), "the results are reported without targets"
 
@@ -68,7 +67,7 @@ def test_table_and_picture_are_complete() -> None:
 def test_the_papers_prior_is_measured_without_warm_up() -> None:
     assert CONFIGURATIONS[PRIOR] == {"cache.prior_mass": "inf"}
     assert PRIOR in UNTAUGHT
-    parts = [(cell.parameters["backend"], cell.parameters["part"]) for cell in Figure().cells(RunOptions())]
-    assert (LSH, PRIOR) in parts
-    assert (OURS, PREFETCHING) in parts
+    parts = [(cell["backend"], cell["configurations"]) for cell in Figure().cells(RunOptions())]
+    assert (LSH, (PRIOR,)) in parts
+    assert (OURS, (PREFETCHING,)) in parts
     assert len(parts) == 3 * 6

@@ -56,5 +56,5 @@ def test_an_unusable_data_set_replaces_no_results(tmp_path: Path, name: str) -> 
 
 
 def test_a_data_set_for_an_experiment_that_uses_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="does not use a data set"):
+    with pytest.raises(InvalidArgument, match="does not use --data"):
         prepare(find_experiment("fig6.3"), RunOptions(data=tmp_path), tmp_path / "out")

@@ -76,8 +76,7 @@ class OperatingPoint:
         """Link between edge and cloud."""
         return NETWORKS[self.network]
 
-    @property
-    def key(self) -> str:
+    def __str__(self) -> str:
         """Name of the point for file names, such as "v5-s3-c500-baseline"."""
         return f"v{self.visitors}-s{self.sections}-c{self.classes}-{self.network}"
 

@@ -7,7 +7,7 @@ cells of the baseline, which are measured only once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,16 +17,15 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
 from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
-    Cell,
+    ON_MACHINES,
     Experiment,
     Results,
     Row,
     RunOptions,
     StoredRow,
-    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import nested
+from nearsight.experiments.framework.numbers import leaves, nested
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.expectations import targets_of
 from nearsight.experiments.studies.cachier.scale.machines import machines_of, measure_machines
@@ -70,25 +69,24 @@ _HEADINGS = {
 class OnMachines(Experiment):
     """An experiment of chapter 6 that runs on the twin or on the testbed; all share their cells."""
 
-    takes_machines: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ON_MACHINES
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in the options of a run; costs of the machines are measured if necessary."""
         return with_machines(options, say)
 
-    def cell_of(self, row: StoredRow) -> str:
-        """Key of the cell: point, run and share of unknown photos."""
-        return _key(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
+    def cell_of(self, row: StoredRow) -> dict[str, Any]:
+        """Point, run and share of unknown photos."""
+        return _cell(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
 
     def processes(self, options: RunOptions) -> int:
         """One per core on the twin, which measures no time."""
         return amount_of(options).processes
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+    def run(self, options: RunOptions, point: OperatingPoint, unknown_share: float, run: int) -> list[Row]:
         """Play all configurations at a point, with the traces of a run."""
-        point, run = OperatingPoint.of(cell.parameters), int(cell.parameters["run"])
-        unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
+        amount = amount_of(options)
         if options.on == TESTBED:
             return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
         configure_logging(level="CRITICAL")  # messages of simulated daemons are part of the simulation
@@ -103,7 +101,7 @@ class ScaleFigure(OnMachines):
     shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
     """Metrics in table and picture."""
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """All points of the variable, several runs each."""
         return cells_at(points_of(self.variable, options), amount_of(options).runs)
 
@@ -115,15 +113,11 @@ class ScaleFigure(OnMachines):
         """Targets of table 6.4 for the variable."""
         return targets_of(summary)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One row per value of the variable and configuration."""
-        rows = [
-            (value, NAMES[tiers], *(shown(name, one[name]) for name in self.shown), one["failed"])
-            for value, configurations in summary["values"].items()
-            for tiers, one in configurations.items()
-        ]
-        headings = [_HEADINGS[name] for name in self.shown]
-        return (self.variable, "configuration", *headings, "no answer"), rows
+        for value, tiers, one in leaves(summary["values"], 2):
+            metrics = {_HEADINGS[name]: shown(name, one[name]) for name in self.shown}
+            yield {self.variable: value, "configuration": NAMES[tiers], **metrics, "no answer": one["failed"]}
 
     def draw(self, results: Results) -> Picture:
         """Draw one panel per metric."""
@@ -151,21 +145,13 @@ def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions
 
 def cells_at(
     points: Sequence[OperatingPoint], runs: int, unknown_share: float = UNKNOWN_SHARE
-) -> tuple[Cell, ...]:
+) -> list[dict[str, Any]]:
     """One cell per point and run."""
-    return tuple(
-        Cell(
-            _key(point, run, unknown_share),
-            {**point.parameters(), "run": run, "unknown_share": unknown_share},
-        )
-        for run in range(1, runs + 1)
-        for point in points
-    )
+    return [_cell(point, run, unknown_share) for run in range(1, runs + 1) for point in points]
 
 
-def _key(point: OperatingPoint, run: int, unknown_share: float) -> str:
-    strangers = f"-unknown{unknown_share:g}" if unknown_share else ""
-    return f"{point.key}{strangers}-run{run}"
+def _cell(point: OperatingPoint, run: int, unknown_share: float) -> dict[str, Any]:
+    return {"point": point, "unknown_share": unknown_share, "run": run}
 
 
 def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -236,7 +222,6 @@ class Figure6x5(Figure6x4):
 
     name: ClassVar[str] = "fig6.5"
     source: ClassVar[str] = "Cachier dissertation, 6.3"
-    same_rows_as: ClassVar[str] = "fig6.4"
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
@@ -245,7 +230,6 @@ class Figure6x6(Figure6x4):
 
     name: ClassVar[str] = "fig6.6"
     source: ClassVar[str] = "Cachier dissertation, 6.3"
-    same_rows_as: ClassVar[str] = "fig6.4"
     shown: ClassVar[tuple[str, ...]] = _RIGHT
 
 
@@ -262,7 +246,6 @@ class Figure6x8(Figure6x7):
 
     name: ClassVar[str] = "fig6.8"
     source: ClassVar[str] = "Cachier dissertation, 6.4"
-    same_rows_as: ClassVar[str] = "fig6.7"
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
@@ -271,7 +254,6 @@ class Figure6x9(Figure6x7):
 
     name: ClassVar[str] = "fig6.9"
     source: ClassVar[str] = "Cachier dissertation, 6.4"
-    same_rows_as: ClassVar[str] = "fig6.7"
     shown: ClassVar[tuple[str, ...]] = _RIGHT
 
 
@@ -288,7 +270,6 @@ class Figure6x11(Figure6x10):
 
     name: ClassVar[str] = "fig6.11"
     source: ClassVar[str] = "Cachier dissertation, 6.5"
-    same_rows_as: ClassVar[str] = "fig6.10"
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
@@ -305,7 +286,6 @@ class Figure6x13(Figure6x12):
 
     name: ClassVar[str] = "fig6.13"
     source: ClassVar[str] = "Cachier dissertation, 6.6"
-    same_rows_as: ClassVar[str] = "fig6.12"
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
@@ -314,5 +294,4 @@ class Figure6x14(Figure6x12):
 
     name: ClassVar[str] = "fig6.14"
     source: ClassVar[str] = "Cachier dissertation, 6.6"
-    same_rows_as: ClassVar[str] = "fig6.12"
     shown: ClassVar[tuple[str, ...]] = _RIGHT

@@ -127,7 +127,7 @@ def play_on_testbed(
     rng = options.rng("scale", run)
     visits = generate_visits(rng, sections=point.sections, visitors=amount.crowd)
     following = Following(point.visitors, amount.seconds, unknown_share)
-    walks = museum.session(folder, visits, following, point.link, rng, f"traces/{point.key}-run{run}")
+    walks = museum.session(folder, visits, following, point.link, rng, f"traces/{point}-run{run}")
     database = folder / f"cloud-{point.classes}.db"
     cut_catalogue(museum.database, database, catalogue=CATALOGUE, keep=set(), classes=point.classes)
     session = replace(walks, database=database, counts_bytes=True)

@@ -8,21 +8,13 @@ dissertation (all show an exhibit of the sections), and with 5 % photos of unkno
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from nearsight.common.text import percent
 from nearsight.experiments.framework.drawing import Picture
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Results,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-    table_of,
-)
+from nearsight.experiments.framework.experiment import Results, RunOptions, StoredRow, Target
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
 from nearsight.experiments.studies.cachier.scale.expectations import (
     COLUMNS,
@@ -65,15 +57,12 @@ class Figure(OnMachines):
     source: ClassVar[str] = "Cachier dissertation, 6.7"
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12")
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+    def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """The cells of all variables, and those with many visitors and unknown photos."""
         runs = amount_of(options).runs
         points = dict.fromkeys(point for variable in VARIABLES for point in points_of(variable, options))
         many = _many(options)
-        return (
-            *cells_at([*points, *(point for point in (many,) if point not in points)], runs),
-            *cells_at((many,), runs, STRANGERS),
-        )
+        return cells_at([*dict.fromkeys((*points, many))], runs) + cells_at((many,), runs, STRANGERS)
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``variables.<variable>``: as in its figures; ``compared``: both systems with many visitors."""
@@ -103,24 +92,22 @@ class Figure(OnMachines):
         ]
         return (*shapes, *_tenths(summary))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:
+    def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One row per variable and system of table 6.4."""
-        return table_of(
-            {
-                "variable": variable,
-                "system": NAMES[tiers],
-                "from, to": f"{first} to {last}",
-                "p50 ms first": f"{values[first][tiers]['p50_ms']['median']:.1f}",
-                "p50 ms last": f"{values[last][tiers]['p50_ms']['median']:.1f}",
-                "heavy / light": f"{growth(variable, tiers, values):.2f}",
-                "most / least": f"{spread(tiers, values):.2f}",
-                "dissertation": EXPECTED[variable][tiers],
-                "its table 6.4": IN_WORDS[variable][tiers],
-            }
-            for variable, values in summary["variables"].items()
-            for first, last in [(next(iter(values)), next(reversed(values)))]
-            for tiers in COLUMNS
-        )
+        for variable, values in summary["variables"].items():
+            first, last = (next(iter(values)), next(reversed(values)))
+            for tiers in COLUMNS:
+                yield {
+                    "variable": variable,
+                    "system": NAMES[tiers],
+                    "from, to": f"{first} to {last}",
+                    "p50 ms first": f"{values[first][tiers]['p50_ms']['median']:.1f}",
+                    "p50 ms last": f"{values[last][tiers]['p50_ms']['median']:.1f}",
+                    "heavy / light": f"{growth(variable, tiers, values):.2f}",
+                    "most / least": f"{spread(tiers, values):.2f}",
+                    "dissertation": EXPECTED[variable][tiers],
+                    "its table 6.4": IN_WORDS[variable][tiers],
+                }
 
     def draw(self, results: Results) -> Picture:
         """Draw one panel per variable."""

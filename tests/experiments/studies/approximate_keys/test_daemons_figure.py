@@ -54,4 +54,4 @@ def test_too_much_cpu_time_wrong_answers_and_few_hits_miss_the_targets(on_ms: fl
 def test_the_order_of_configurations_rotates_between_rounds() -> None:
 
     cells = Figure().cells(RunOptions())
-    assert [cell.parameters["tiers"] for cell in cells[::3]] == [OFF, ON, SEQUENTIAL]
+    assert [cell["tiers"] for cell in cells[::3]] == [OFF, ON, SEQUENTIAL]

@@ -74,7 +74,7 @@ def test_a_given_data_set_may_have_the_ids_of_the_museum(
     data = write_data_set(tmp_path / "one", {name: seed for seed, name in enumerate(sorted(ids))})
     options = RunOptions(smoke=True, data=data, museums=tmp_path)
     whole, *_ = Figure().cells(options)
-    rows = Figure().run(whole, options)
+    rows = [*Figure().run(options, **whole)]
     assert {row["expected"] for row in rows} == ids | {f"real/{name}" for name in ids}
 
 

@@ -39,9 +39,9 @@ def test_measurements_on_the_lines_of_table_4_1_give_its_coefficients() -> None:
         assert (found["device_ms"]["a"], found["device_ms"]["b"]) == pytest.approx(time)
         assert (found["recall"]["a"], found["recall"]["b"]) == pytest.approx(recall)
         assert found["points"][0]["device_ms"] == pytest.approx(time[0] + time[1])
-    _columns, rows = Table4x1().table(summary)
-    assert rows[0][2] == "170.34 + 0.7000 k"
-    assert rows[0][4] == rows[0][5] == "0.55"
+    first, *_ = Table4x1().table(summary)
+    assert first["f_D(k) [ms]"] == "170.34 + 0.7000 k"
+    assert first["f_D(0) over largest"] == first["paper's f_D(0)"] == "0.55"
 
 
 def test_the_values_of_the_paper_reach_the_targets() -> None:

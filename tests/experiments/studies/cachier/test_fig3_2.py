@@ -76,9 +76,7 @@ def test_picture_and_table_have_every_edge() -> None:
     figure = Figure()
     made = rows(82.0, (PAPER, "Slow", "Medium", "Fast", "SuperFast"))
     assert png_size(figure, made) > 10_000
-    columns, table = figure.table(figure.metrics(made))
-    assert len(table) == len(BACKENDS) * 5 * 4
-    assert all(len(line) == len(columns) for line in table)
+    assert len([*figure.table(figure.metrics(made))]) == len(BACKENDS) * 5 * 4
 
 
 def test_each_size_has_the_settings_of_its_policy() -> None:

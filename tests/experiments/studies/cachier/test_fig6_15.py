@@ -199,4 +199,4 @@ def test_without_kademlia_the_error_has_the_command_that_installs_it(monkeypatch
     monkeypatch.setattr("nearsight.experiments.framework.extra.find_spec", lambda _name: None)
     figure, options = Figure(), RunOptions(smoke=True)
     with pytest.raises(MissingDependency, match=r"kademlia.*pip install"):
-        figure.run(figure.cells(options)[0], options)
+        figure.run(options, **figure.cells(options)[0])

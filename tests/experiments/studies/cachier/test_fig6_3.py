@@ -50,20 +50,20 @@ def log_of(folder: Path, walks: Sequence[str]) -> Path:
 
 def test_each_real_visitor_is_tested_once_and_both_variants_share_the_folds(tmp_path: Path) -> None:
     options = RunOptions(visits=log_of(tmp_path, ["ab", "abc"] * 5))
-    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] != "generated"]
-    steps = {cell.key: int(Figure().run(cell, options)[0]["steps"]) for cell in cells}
-    raw = [steps[f"real-raw-{fold:02d}"] for fold in range(20)]
+    cells = [cell for cell in Figure().cells(options) if cell["trace"] != "generated"]
+    steps = {Figure().key(**cell): int(next(Figure().run(options, **cell))["steps"]) for cell in cells}
+    raw = [steps[f"real-raw-{fold}"] for fold in range(20)]
     assert [sum(raw[start : start + 5]) for start in range(0, 20, 5)] == [5 * 1 + 5 * 2] * 4
-    assert raw == [steps[f"real-without-flicker-{fold:02d}"] for fold in range(20)]
+    assert raw == [steps[f"real-without-flicker-{fold}"] for fold in range(20)]
 
 
 def test_visitors_of_one_exhibit_are_left_out(tmp_path: Path) -> None:
     options = RunOptions(visits=log_of(tmp_path, ["ab", *"abcdefgh", "abababab", "aa", *["abc"] * 3]))
-    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] != "generated"]
-    assert all(row["steps"] for cell in cells for row in Figure().run(cell, options))
+    cells = [cell for cell in Figure().cells(options) if cell["trace"] != "generated"]
+    assert all(row["steps"] for cell in cells for row in Figure().run(options, **cell))
     options = RunOptions(visits=log_of(tmp_path, [*"abcde", *["ab"] * 4]))
     with pytest.raises(InvalidArgument, match="has 4 visitors of more than one exhibit"):
-        Figure().run(cells[0], options)
+        next(Figure().run(options, **cells[0]))
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ if HECHT.is_file():  # not shipped
 
     def test_first_order_finds_the_next_exhibit_of_real_visitors() -> None:
         options = RunOptions(visits=HECHT)
-        cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] == "real, raw"]
-        rows = [row for cell in cells[:5] for row in Figure().run(cell, options)]
+        cells = [cell for cell in Figure().cells(options) if cell["trace"] == "real, raw"]
+        rows = [row for cell in cells[:5] for row in Figure().run(options, **cell)]
         stored = [{name: str(value) for name, value in row.items()} for row in rows]
         targets = Figure().targets(Figure().metrics(stored))
         assert len(targets) == 3

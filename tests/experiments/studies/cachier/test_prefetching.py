@@ -74,6 +74,6 @@ def test_a_picture_is_drawn() -> None:
 
 def test_real_visitors_are_followed_if_their_visits_are_given(tmp_path: Path) -> None:
     figure = find_experiment("prefetching")
-    assert {cell.parameters["trace"] for cell in figure.cells(RunOptions())} == {GENERATED}
+    assert {cell["trace"] for cell in figure.cells(RunOptions())} == {GENERATED}
     cells = figure.cells(RunOptions(visits=tmp_path / "stays.csv"))
-    assert {cell.parameters["trace"] for cell in cells} == {GENERATED, REAL}
+    assert {cell["trace"] for cell in cells} == {GENERATED, REAL}

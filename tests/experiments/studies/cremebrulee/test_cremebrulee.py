@@ -15,7 +15,7 @@ def test_table_1_equals_that_of_the_paper() -> None:
     rows = [
         {name: str(value) for name, value in row.items()}
         for cell in figure.cells(options)
-        for row in figure.run(cell, options)
+        for row in figure.run(options, **cell)
     ]
     summary = figure.metrics(rows)
     assert all(target.reached for target in figure.targets(summary))

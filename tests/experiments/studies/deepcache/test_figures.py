@@ -42,10 +42,10 @@ def test_saved_time_is_computed_for_all_and_changed_frames_and_relative_to_the_g
     assert found["means"][OURS]["changed"] == ours["changed"], "two changed frames are too few"
 
 
-def test_each_line_of_the_table_has_all_columns() -> None:
+def test_the_columns_of_the_paper_in_the_table_are_those_of_its_ways() -> None:
     figure = time_figure.Figure()
-    columns, lines = figure.table(figure.metrics(time_rows("moving", 30, 6.0)))
-    assert {len(line) for line in lines} == {len(columns)}
+    ours, *_, paper = figure.table(figure.metrics(time_rows("moving", 30, 6.0)))
+    assert set(paper) < set(ours)
 
 
 def test_lost_accuracy_is_weighted_by_labelled_frames() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions, StoredRow
 from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.framework.running import cells_of
 from nearsight.experiments.studies.cachier.scale.machines import HARDWARE, NEXUS_7
-from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 from nearsight.experiments.studies.map.places import FAST_PHONE, MACHINES, Grid, Place
 from nearsight.experiments.studies.map.where_it_loses import Figure
 from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED, COOPERATIVE
@@ -38,13 +38,11 @@ def found(rows: list[StoredRow]) -> dict[str, Any]:
 def test_at_least_two_hundred_points_are_measured_and_some_are_repeated() -> None:
     grid = Grid.of(RunOptions())
     assert len(set(grid.points)) * len(grid.machines) >= 200
-    cells = FIGURE.cells(RunOptions())
+    cells = cells_of(FIGURE, RunOptions())
     assert len({cell.key for cell in cells}) == len(cells)
-    assert [OperatingPoint.of(cell.parameters) for cell in cells[: len(grid.points)]] == list(grid.points)
-    again = [cell for cell in cells if cell.parameters["run"] != 1]
-    assert {OperatingPoint.of(cell.parameters).visitors for cell in again} == {
-        one.visitors for one in grid.points
-    }
+    assert [cell.parameters["point"] for cell in cells[: len(grid.points)]] == list(grid.points)
+    again = [cell.parameters["point"] for cell in cells if cell.parameters["run"] != 1]
+    assert {point.visitors for point in again} == {one.visitors for one in grid.points}
 
 
 def test_machines_have_the_speed_of_their_names() -> None:
@@ -76,9 +74,8 @@ def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target(found
 
 
 def test_each_row_of_the_table_has_one_system_and_metric(found: dict[str, Any]) -> None:
-    columns, table = FIGURE.table(found)
-    assert len({row[:2] for row in table}) == len(table)
-    assert all(len(row) == len(columns) for row in table)
+    named = [(line["full system"], line["metric"]) for line in FIGURE.table(found)]
+    assert len(set(named)) == len(named)
 
 
 @pytest.mark.system

@@ -136,10 +136,10 @@ def test_a_live_edge_is_compared_with_the_simulator_and_with_lfu() -> None:
 
 def test_closed_loops_have_the_requested_number_of_clients() -> None:
     figure = testbed_figure.Figure()
-    assert {cell.parameters["clients"] for cell in figure.cells(RunOptions())} == {0, 1, 4}
-    assert {cell.parameters["clients"] for cell in figure.cells(RunOptions(clients=7))} == {0, 7}
+    assert {cell["clients"] for cell in figure.cells(RunOptions())} == {0, 1, 4}
+    assert {cell["clients"] for cell in figure.cells(RunOptions(clients=7))} == {0, 7}
     check(figure, RunOptions(clients=7))
-    with pytest.raises(InvalidArgument, match="mcache-policies has no clients"):
+    with pytest.raises(InvalidArgument, match="mcache-policies does not use --clients"):
         check(policies_figure.Figure(), RunOptions(clients=7))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.running import cells_of
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, ORDER
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, PAPER
 from nearsight.experiments.studies.overload.collapse import Figure, likelihood_of_more
@@ -26,9 +27,9 @@ def rows(full: list[int], prefetching: int = 0) -> list[dict[str, str]]:
 
 
 def test_there_are_200_sessions_for_each_number_of_visitors() -> None:
-    cells = Figure().cells(RunOptions(costs=PAPER))
+    cells = cells_of(Figure(), RunOptions(costs=PAPER))
     assert len({cell.key for cell in cells}) == len(cells) == 600
-    assert {cell.parameters["visitors"] for cell in cells} == {8, 10, 12}
+    assert {cell.parameters["point"].visitors for cell in cells} == {8, 10, 12}
     with pytest.raises(InvalidArgument):
         Figure().completed(RunOptions(on="testbed"), lambda _text: None)
 
@@ -63,7 +64,5 @@ def test_equal_and_opposite_pairs_are_not_significant() -> None:
 
 def test_picture_and_table_have_all_configurations() -> None:
     found = rows([1] * SESSIONS)
-    columns, table = Figure().table(Figure().metrics(found))
-    assert len(table) == len(ORDER)
-    assert all(len(row) == len(columns) for row in table)
+    assert len([*Figure().table(Figure().metrics(found))]) == len(ORDER)
     assert png_size(Figure(), found) > 10_000

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
+from nearsight.experiments.framework.running import cells_of
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
     HANDED_OVER,
@@ -108,7 +109,7 @@ def test_a_repetition_with_one_configuration_has_no_ratio() -> None:
 
 
 def test_the_order_of_configurations_alternates() -> None:
-    keys = [cell.key for cell in Figure().cells(RunOptions())]
+    keys = [cell.key for cell in cells_of(Figure(), RunOptions())]
     assert keys[:5] == [
         "nothing-lost",
         "prefetching-0-alone",
