@@ -24,12 +24,7 @@ from nearsight.common.request.answer import RESULT, Answer, Lesson
 from nearsight.common.request.effects import Query
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
-from nearsight.common.result_cache.image_keys import (
-    PhotoKeys,
-    Pixels,
-    feature_keys,
-    layout_keys,
-)
+from nearsight.common.result_cache.image_keys import feature_keys, layout_keys
 from nearsight.common.result_cache.result_cache import Counts
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.result_cache.views import ObjectKey, ViewCache
@@ -41,6 +36,7 @@ _MISSED_KEYS = 50_000
 """Maximum number of stored keys of views that the stages behind do not know."""
 _MISSED_S = 0.5
 """Time for which the stages behind skip such a view while the next tier is asked [s]."""
+_LAYOUT_KEYS, _FEATURE_KEYS = layout_keys(), feature_keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +47,8 @@ class LookState:
     """Keys of the photo; empty if its result must not be cached."""
     key: Hashable
     """The key that was looked up; see `ViewCache`."""
-    keying: Keying
-    """Keying of the catalogue's revision at the time of the look."""
+    revision: int
+    """Revision of the catalogue at the time of the look."""
     spent_ms: float
     """Time for computing the keys and the lookup [ms]."""
     ended_s: float
@@ -81,15 +77,6 @@ class _Result:
     object_id: str
     version: int
     found: RecognizedObject = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Keying:
-    """The functions that compute keys of photos at one revision of the catalogue."""
-
-    revision: int | None
-    photo: PhotoKeys[Pixels]
-    features: PhotoKeys[Features]
 
 
 class Payoff:
@@ -232,7 +219,7 @@ class ResultStage:
             else AutoRefresh(settings.beta)
         )
         self._cache: ViewCache[_Result] = ViewCache(refresh, settings.size, ttl_s=settings.ttl_s)
-        self._keying = self._new_keying(None)
+        self._revision: int | None = None
 
     # A stage of the request flow
 
@@ -248,17 +235,17 @@ class ResultStage:
         started_s, listing = self._clock.monotonic(), self._listing()
         if listing is None:
             return None
-        keying = self._keying_at(listing.revision)
-        keys = self._keys_of(query, keying)
+        self._clear_if_changed(listing.revision)
+        keys = self._keys_of(query, listing.revision)
         with self._lock:
             key, entry, now_s = None, None, self._clock.monotonic()
-            if keying is self._keying:
+            if listing.revision == self._revision:
                 key, entry = self._cache.find(keys, now_s)
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             known = key in self._cache.results
             missed = not known and any(now_s < self._missed.get(one, 0.0) for one in keys)
-            query.result_look = LookState(keys, key, keying, spent_ms, now_s, known, missed)
+            query.result_look = LookState(keys, key, listing.revision, spent_ms, now_s, known, missed)
             return entry.value.found if entry is not None else None
 
     def missed(self, query: KeyedQuery) -> None:
@@ -266,7 +253,7 @@ class ResultStage:
         looked = query.result_look
         if looked is not None:
             with self._lock:
-                if looked.keying is self._keying:
+                if looked.revision == self._revision:
                     self._note_missed(looked, self._clock.monotonic() + _MISSED_S)
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -281,7 +268,7 @@ class ResultStage:
         found, now_s = answer.found, self._clock.monotonic()
         with self._lock:
             self._payoff.answered((now_s - looked.ended_s) * 1e3)
-            current = looked.keying is self._keying and looked.keying.revision == listing.revision
+            current = looked.revision == self._revision == listing.revision
             if not (looked.keys and current) or answer.grain == RESULT:
                 return
             if found is None:
@@ -321,25 +308,20 @@ class ResultStage:
                 payoff.saved_ms,
             )
 
-    def _keying_at(self, revision: int) -> Keying:
-        """The keying of this revision; deletes all results if the revision has changed."""
-        if revision != self._keying.revision:
+    def _clear_if_changed(self, revision: int) -> None:
+        """Delete all results if the revision of the catalogue has changed."""
+        if revision != self._revision:
             with self._lock:
-                self._keying = self._new_keying(revision)
+                self._revision = revision
                 self._cache.forget()
                 self._missed.clear()
-        return self._keying
 
-    def _new_keying(self, revision: int | None) -> Keying:
-        of_it = (self._catalogue, str(revision))
-        return Keying(revision, layout_keys().within(*of_it), feature_keys().within(*of_it))
-
-    def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
+    def _keys_of(self, query: KeyedQuery, revision: int) -> tuple[Hashable, ...]:
         """The keys of a photo; empty if its result must not be cached. Overridden by the twin."""
-        source = query.for_key()
+        source, context = query.for_key(), (self._catalogue, str(revision), query.client)
         if isinstance(source, GrayImage):
-            return keying.photo.within(query.client)(source.pixels)
-        return keying.features.within(query.client)(source)
+            return _LAYOUT_KEYS.within(*context)(source.pixels)
+        return _FEATURE_KEYS.within(*context)(source)
 
     def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
         """Duration of a look [ms]. Overridden by the twin, which computes it."""

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import Clock
 from nearsight.common.result_cache.settings import ResultCacheSettings
-from nearsight.common.result_cache.stage import KeyedQuery, Keying, ResultStage
+from nearsight.common.result_cache.stage import KeyedQuery, ResultStage
 from nearsight.experiments.twin.photos import TwinPhoto
 
 RESULT_LOOK_S = 0.0005
@@ -47,9 +47,9 @@ class TwinResultStage(ResultStage):
         del rng
         super().__init__(catalogue, listing, settings, clock, Random(1))
 
-    def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
+    def _keys_of(self, query: KeyedQuery, revision: int) -> tuple[Hashable, ...]:
         photo = cast("TwinKeyed", query).photo_key
-        return tuple((key, query.client, keying.revision) for key in photo.keys or (photo,))
+        return tuple((key, query.client, revision) for key in photo.keys or (photo,))
 
     def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
         del measured_s
