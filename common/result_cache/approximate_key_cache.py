@@ -108,8 +108,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         self._clock = clock
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[Y]] = {}
-        self._changes = 0
-        """Number of corrections and invalidations; inferences begun before the last one are not cached."""
+        """By key; corrections and invalidations remove all, so that earlier inferences are not cached."""
 
     def lookup(self, x: X) -> Y:
         """The class of this input, from the cache or from the classifier.
@@ -137,14 +136,13 @@ class ApproximateKeyCache(Generic[X, Y]):
                 return value
             first = key not in self._running
             inference = self._running.setdefault(key, Future())
-            changes = self._changes
-        return self._infer(keys, path, x, inference, changes) if first else self._result_of(inference)
+        return self._infer(keys, path, x, inference) if first else self._result_of(inference)
 
     def correct(self, x: X, value: Y) -> None:
         """Set the result of this input to ``value``, which is known to be correct (e.g. from the user)."""
         keys = self._keys(x)
         with self._lock:
-            self._forget_inferences()
+            self._running.clear()
             now_s = self._clock.monotonic()
             if all(keys):
                 self._cache.correct(self._path(keys, now_s)[-1], value, now_s)
@@ -157,7 +155,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         The result of an inference in progress is returned to the waiting lookups but not cached.
         """
         with self._lock:
-            self._forget_inferences()
+            self._running.clear()
             if self._selection is not None:
                 self._selection.invalidate(stale)
             return self._cache.invalidate(stale)
@@ -211,23 +209,16 @@ class ApproximateKeyCache(Generic[X, Y]):
         return self._cache.path(map(self._alternatives.resolve, keys), now_s)
 
     def _infer(
-        self,
-        keys: Sequence[tuple[Hashable, ...]],
-        path: Sequence[Hashable],
-        x: X,
-        inference: Future[Y],
-        changes: int,
+        self, keys: Sequence[tuple[Hashable, ...]], path: Sequence[Hashable], x: X, inference: Future[Y]
     ) -> Y:
-        key = path[-1]
         try:
             value = self._classify(x)
             with self._lock:
-                self._end(key, inference)
-                if changes == self._changes:
+                if self._ended(path[-1], inference):
                     self._learn(keys, path, value)
         except BaseException as error:
             with self._lock:
-                self._end(key, inference)
+                self._ended(path[-1], inference)
             inference.set_exception(error)
             raise
         inference.set_result(value)
@@ -262,10 +253,9 @@ class ApproximateKeyCache(Generic[X, Y]):
             )
         return inference.result()
 
-    def _forget_inferences(self) -> None:
-        self._changes += 1
-        self._running.clear()
-
-    def _end(self, key: Hashable, inference: Future[Y]) -> None:
-        if self._running.get(key) is inference:
+    def _ended(self, key: Hashable, inference: Future[Y]) -> bool:
+        """Remove an inference; False if it was already removed."""
+        running = self._running.get(key) is inference
+        if running:
             del self._running[key]
+        return running
