@@ -28,7 +28,6 @@ from nearsight.common.inference.service import InferenceService, ModelsService
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics, Readings, labelled
 from nearsight.common.operation.status import HealthService
-from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.server import RpcServer
 
 MAX_NAMED = 10
@@ -105,8 +104,7 @@ class CloudDaemon:
         )
         self._networks = CloudNetworks(settings.models, settings.poll_interval_s, SYSTEM_CLOCK)
         self._network_intake = NetworkIntake(self._networks, settings.models, self._store, SYSTEM_CLOCK)
-        extractor = OrbExtractor(settings.recognition.fast_threshold)
-        trainer = ObjectTrainer(settings.recognition, extractor)
+        trainer = ObjectTrainer(settings.recognition)
         self._intake = ObjectIntake(
             self._catalogues,
             trainer,
@@ -116,9 +114,7 @@ class CloudDaemon:
         try:
             self._server = RpcServer(
                 [
-                    RecognitionService(
-                        self._catalogues, extractor, self._networks, settings.recognition.limits
-                    ),
+                    RecognitionService(self._catalogues, self._networks, settings.recognition.limits),
                     InferenceService(self._networks.memory, "cloud"),
                     ModelsService(
                         self._networks.repository,

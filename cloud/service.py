@@ -25,7 +25,6 @@ from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.inference.classification import classify
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
-from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.object_recognizer import MAX_QUERY_FEATURES, recognize_image
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.answer import NETWORK
@@ -51,8 +50,6 @@ class RecognitionService(Service):
 
     catalogues: Catalogues
     """Catalogues in service."""
-    extractor: FeatureExtractor
-    """Extracts features from images."""
     networks: CloudNetworks
     """Answer requests for names without a catalogue."""
     limits: ImageLimits
@@ -81,7 +78,6 @@ class RecognitionService(Service):
             result = recognize_image(
                 _image(request, context),
                 recognizer,
-                self.extractor,
                 go_on=lambda: not (request.image.one_look or context.deadline.expired()),
             )
         else:

@@ -9,7 +9,6 @@ from random import Random
 from nearsight.common.background.progress import Progress
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import (
     MAX_QUERY_FEATURES,
@@ -35,15 +34,12 @@ class WholeCatalogue:
     ----------
     recognizer : ObjectRecognizer
         With all objects.
-    extractor : FeatureExtractor
-        For images.
     """
 
     grain = OBJECT
 
-    def __init__(self, recognizer: ObjectRecognizer, extractor: FeatureExtractor) -> None:
+    def __init__(self, recognizer: ObjectRecognizer) -> None:
         self._recognizer = recognizer
-        self._extractor = extractor
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
         """Always 0: each lookup extracts its own features."""
@@ -54,9 +50,7 @@ class WholeCatalogue:
         """The object in the photo; None is unknown."""
         if isinstance(query.source, Features):
             return self._recognizer.recognize(query.source.strongest(MAX_QUERY_FEATURES)).found
-        return recognize_image(
-            query.source, self._recognizer, self._extractor, go_on=lambda: not query.one_look
-        ).found
+        return recognize_image(query.source, self._recognizer, go_on=lambda: not query.one_look).found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
         """No effect, because the stage has the whole catalogue."""
@@ -113,15 +107,14 @@ class LocalRecognizer(BaseRecognizer):
             loaded = from_database(path, catalogue, recognition)
         else:
             loaded = from_folder(path, Path(index) if index else None, self.settings, clock, progress)
-        recognizer, extractor = loaded.recognizer, OrbExtractor(recognition.fast_threshold)
-        self.object_ids = recognizer.object_ids
+        self.object_ids = loaded.recognizer.object_ids
         """Ids of the objects in the catalogue."""
         limits = recognition.limits
         upload = UploadSettings(max_bytes=limits.max_bytes, max_pixels=limits.max_pixels)
         super().__init__(
             {},
             QueryContext(upload, clock, recognition),
-            (*self._results(loaded, path.name, clock), WholeCatalogue(recognizer, extractor)),
+            (*self._results(loaded, path.name, clock), WholeCatalogue(loaded.recognizer)),
             self.settings,
             NextTiers((), AskRules(), {}, recognition.query_features),
             observer,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
-from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
+from nearsight.common.recognition.extraction import extract_features, side_px_for
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import (
     ColourImage,
@@ -108,7 +108,6 @@ class QueryContext:
         self.upload = upload
         self.clock = clock
         self.recognition = recognition
-        self.extractor = OrbExtractor(recognition.fast_threshold) if recognition is not None else None
         self.costs = FormCosts()
         self.network: bool | None = None
 
@@ -178,7 +177,7 @@ class DeviceQuery:
         if ready is not None:
             features_bytes = len(ready) * BYTES_PER_FEATURE
         both = self._context.costs.payloads(file_bytes, features_bytes, extracted=ready is not None)
-        return both[:1] if self._context.network or self._context.extractor is None else both
+        return both[:1] if self._context.network or self._context.recognition is None else both
 
     def missing(self, form: str) -> Work | None:
         """The work that is needed before it can be sent in this form."""
@@ -207,10 +206,12 @@ class DeviceQuery:
             data = self._image = self._encoded()
             context.costs.encoded(len(data), (context.clock.monotonic() - started_s) * 1e3)
             return
-        if context.recognition is None or context.extractor is None:
+        recognition = context.recognition
+        if recognition is None:
             raise InternalError("this device does not extract features")
-        pixels = self._gray(side_px_for(work.features, context.recognition))
-        self._features, self._asked_for = context.extractor.extract(pixels, work.features), work.features
+        pixels = self._gray(side_px_for(work.features, recognition))
+        self._features = extract_features(pixels, work.features, recognition.fast_threshold)
+        self._asked_for = work.features
         if self._to_send:
             context.costs.extracted((context.clock.monotonic() - started_s) * 1e3)
 

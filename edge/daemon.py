@@ -17,7 +17,6 @@ from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService, format_duration
-from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.server import RpcServer
@@ -103,13 +102,12 @@ class EdgeDaemon:
         )
         """Neural networks."""
         metrics.registry.register(Readings(lambda: network_metrics(self.networks)))
-        extractor = OrbExtractor(settings.recognition.fast_threshold)
-        self.standbys = Standbys(settings, self.caches, services, extractor)
+        self.standbys = Standbys(settings, self.caches, services)
         """Answer requests while the cloud is unreachable."""
         self.memory = MemoryBudget(settings, self.caches, self.networks, self.standbys, services)
         """Memory that caches, networks and standbys share."""
         metrics.registry.register(Readings(self.memory.metrics))
-        reader = QueryReader(extractor, settings.recognition, settings.forward)
+        reader = QueryReader(settings.recognition, settings.forward)
         self._server = RpcServer(
             [
                 EdgeRecognitionService(self.caches, self.networks, services, reader, self.standbys),

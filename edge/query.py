@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.recognition.codec import features_from_proto, features_to_proto
-from nearsight.common.recognition.extraction import FeatureExtractor
+from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
@@ -131,8 +131,6 @@ class EdgeQuery:
 class QueryReader:
     """Creates queries from requests, and extracts features from images."""
 
-    extractor: FeatureExtractor
-    """Extracts features from images."""
     settings: RecognitionSettings
     """Limits of images, and number of features."""
     forward: Forward = "auto"
@@ -183,6 +181,5 @@ class QueryReader:
         """
         if query.image is None:
             raise InternalError("a query without an image")
-        pixels = load_image(query.image, self.settings.limits)
-        query.features = self.extractor.extract(pixels, self.settings.query_features)
+        query.features = extract_query(query.image, self.settings)
         query.features_bytes = len(query.features) * BYTES_PER_FEATURE

@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor, train_view
+from nearsight.common.recognition.extraction import extract_features, train_view
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -190,20 +190,17 @@ class ObjectTrainer:
     ----------
     settings : RecognitionSettings
         Those that affect training are part of `fingerprint`.
-    extractor : FeatureExtractor, optional
-        Default: ORB with the threshold of ``settings``.
     """
 
-    def __init__(self, settings: RecognitionSettings, extractor: FeatureExtractor | None = None) -> None:
+    def __init__(self, settings: RecognitionSettings) -> None:
         self.settings = settings
-        self._extractor = extractor or OrbExtractor(settings.fast_threshold)
 
     @property
     def fingerprint(self) -> str:
-        """Name of the extractor and the settings that determine a trained model."""
+        """Kind of the features and the settings that determine a trained model."""
         settings = self.settings
         return (
-            f"{type(self._extractor).__name__} generation={TRAINING_GENERATION} "
+            f"OrbExtractor generation={TRAINING_GENERATION} "
             f"threshold={settings.fast_threshold} features={settings.training_features} "
             f"side={settings.limits.longest_side}"
         )
@@ -237,13 +234,13 @@ class ObjectTrainer:
         for number, data in enumerate(item.images):
             try:
                 image = load_image(data, self.settings.limits)
-                views.append(train_view(item.object_id, image, self.settings, self._extractor))
+                views.append(train_view(item.object_id, image, self.settings))
             except InvalidArgument as error:  # includes InvalidImage and ImageTooLarge
                 problems.append(SkippedImage(item.object_id, number, str(error)))
                 continue
             if len(views) <= PHOTOGRAPHED_VIEWS:
-                features = self.settings.query_features
-                photos += [self._extractor.extract(one, features) for one in as_photographed(image)]
+                count, threshold = self.settings.query_features, self.settings.fast_threshold
+                photos += [extract_features(one, count, threshold) for one in as_photographed(image)]
         return views, photos, problems
 
 

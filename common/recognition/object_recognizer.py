@@ -22,7 +22,7 @@ import numpy as np
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.classifiers.classifier import Candidate, Classifier
 from nearsight.common.recognition.classifiers.registry import build_classifier
-from nearsight.common.recognition.extraction import FeatureExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
@@ -199,11 +199,7 @@ class ObjectRecognizer:
 
 
 def recognize_image(
-    source: ImageSource,
-    recognizer: ObjectRecognizer,
-    extractor: FeatureExtractor,
-    *,
-    go_on: Callable[[], bool] = lambda: True,
+    source: ImageSource, recognizer: ObjectRecognizer, *, go_on: Callable[[], bool] = lambda: True
 ) -> RecognitionResult:
     """Recognise the object in an image, with a second look if the first finds none; times are sums.
 
@@ -218,7 +214,6 @@ def recognize_image(
         As for `load_image`.
     recognizer : ObjectRecognizer
         Its setting ``look_again`` enables the second look.
-    extractor : FeatureExtractor
     go_on : callable
         Called before the second look; returns False if no time is left for it.
 
@@ -230,12 +225,12 @@ def recognize_image(
     settings = recognizer.settings
     image = load_image(source, settings.limits)
     started = time.perf_counter()
-    features = extractor.extract(image, settings.query_features)
+    features = extract_features(image, settings.query_features, settings.fast_threshold)
     extract_ms = (time.perf_counter() - started) * 1e3
     first = replace(recognizer.recognize(features), extract_ms=extract_ms)
     if first.found is not None or not (settings.look_again and len(recognizer) and go_on()):
         return first
-    second = look_again(source, recognizer, extractor)
+    second = look_again(source, recognizer)
     return RecognitionResult(
         second.found,
         first.match_ms + second.match_ms,
@@ -244,15 +239,14 @@ def recognize_image(
     )
 
 
-def look_again(
-    source: ImageSource, recognizer: ObjectRecognizer, extractor: FeatureExtractor
-) -> RecognitionResult:
+def look_again(source: ImageSource, recognizer: ObjectRecognizer) -> RecognitionResult:
     """Recognise the object in an image with the second look of `recognize_image` only."""
     settings = recognizer.settings
     side_px = max(settings.limits.longest_side, _SECOND_SIDE_PX)
     image = load_image(source, replace(settings.limits, longest_side=side_px))
     started = time.perf_counter()
-    features = extractor.extract(even_contrast(image), max(settings.query_features, _SECOND_FEATURES))
+    count = max(settings.query_features, _SECOND_FEATURES)
+    features = extract_features(even_contrast(image), count, settings.fast_threshold)
     extract_ms = (time.perf_counter() - started) * 1e3
     return replace(recognizer.recognize(features), extract_ms=extract_ms)
 

@@ -20,7 +20,6 @@ from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.logging import get_logger
 from nearsight.common.operation.status import format_duration
 from nearsight.common.recognition.classifiers.registry import bytes_per_descriptor
-from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.models import FEATURE_BYTES, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, look_again
 from nearsight.common.recognition.results import RecognizedObject
@@ -53,8 +52,6 @@ class Standby:
         Provides the listing, the popularity of objects, and models.
     settings : RecognitionSettings
         Recognition settings.
-    extractor : FeatureExtractor
-        Extracts features for a second look.
     services : EdgeServices
         Objects that all caches share.
     store : StandbyStore, optional
@@ -67,7 +64,6 @@ class Standby:
         self,
         cache: CatalogueCache,
         settings: RecognitionSettings,
-        extractor: FeatureExtractor,
         services: EdgeServices,
         store: StandbyStore | None = None,
     ) -> None:
@@ -79,7 +75,6 @@ class Standby:
         """Why models cannot be stored; empty if all is well, or without a store."""
         self.models = cache.supply.standby
         self._settings = settings.model_copy(update={"backend": BACKEND})
-        self._extractor = extractor
         self._services = services
         self._clock = services.clock
         self._log = get_logger("standby").bind(catalogue=cache.name)
@@ -142,7 +137,7 @@ class Standby:
         began_s, index = self._clock.monotonic(), self._index
         found = index.recognize(query.features).found if query.features is not None else None
         if found is None and query.image is not None and self._settings.look_again and not query.one_look:
-            found = look_again(query.image, index, self._extractor).found
+            found = look_again(query.image, index).found
         if found is not None and self.cache.listing.versions.get(found.object_id) != found.version:
             found = None  # the object left the catalogue
         self._services.load.computed((self._clock.monotonic() - began_s) * 1e3)

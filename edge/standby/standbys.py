@@ -18,7 +18,6 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.services import EdgeServices
@@ -42,8 +41,6 @@ class Standbys:
         Caches; each has one standby.
     services : EdgeServices
         Objects that all caches share.
-    extractor : FeatureExtractor
-        Extracts features for second looks.
 
     Raises
     ------
@@ -51,20 +48,13 @@ class Standbys:
         As in `StandbyStore.beside`, if the settings name a state file.
     """
 
-    def __init__(
-        self,
-        settings: EdgeSettings,
-        caches: CatalogueCaches,
-        services: EdgeServices,
-        extractor: FeatureExtractor,
-    ) -> None:
+    def __init__(self, settings: EdgeSettings, caches: CatalogueCaches, services: EdgeServices) -> None:
         most_mb = settings.memory_mb / 2 if settings.memory_mb else math.inf
         self.budget_bytes = min(settings.standby_mb, most_mb) * _MB
         """Limit of the memory of all standbys [bytes]."""
         self._settings = settings.recognition
         self._caches = caches
         self._services = services
-        self._extractor = extractor
         self._log = get_logger("standby")
         self._worker = BackgroundWorker(services.clock, "nearsight-standby")
         self._lookup_pool = ThreadPoolExecutor(settings.server.workers, "edge-standby")
@@ -159,7 +149,7 @@ class Standbys:
         self._known.discard(catalogue)
 
     def _begin(self, cache: CatalogueCache) -> Standby:
-        standby = Standby(cache, self._settings, self._extractor, self._services, self._store)
+        standby = Standby(cache, self._settings, self._services, self._store)
         standby.restore()
         work = partial(self._work, standby)
         standby.models.changed = lambda: self._worker.submit(work, name=f"work {cache.name}")

@@ -21,8 +21,7 @@ import numpy as np
 
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.recognition.classifiers.registry import AUTO, backend_names
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.extraction import extract_query, train_object
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -144,15 +143,14 @@ def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -
 
 
 def _from_museum(options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
-    settings = RecognitionSettings()
-    extractor = OrbExtractor(settings.fast_threshold)
+    settings = RecognitionSettings().model_copy(update={"query_features": options.query_features})
     largest = max(options.objects)
     models: list[ObjectModel] = []
     for index in range(largest):
         if index % 25 == 0:
             report_step(f"painting and training exhibit {index} of {largest}")
         reference = render_reference(_SEED, index)
-        models.append(train_object(object_id(index), "", [reference], settings, extractor=extractor))
+        models.append(train_object(object_id(index), "", [reference], settings))
     photographed = [
         *sorted({int(i) for n in options.objects for i in np.linspace(0, n - 1, min(options.photos, n))}),
         *range(UNKNOWN_FROM, UNKNOWN_FROM + options.unknown_photos),
@@ -162,14 +160,13 @@ def _from_museum(options: ClassifierBenchOptions, report_step: ReportStep) -> _M
         if len(photos) % 10 == 0:
             report_step(f"taking photo {len(photos)} of {len(photographed)}")
         for _, jpeg in render_photos(_SEED, index, [0], DEFAULT_DIFFICULTY):
-            features = extractor.extract(load_image(jpeg, settings.limits), options.query_features)
-            photos.append((None if index >= UNKNOWN_FROM else object_id(index), features))
+            shown = None if index >= UNKNOWN_FROM else object_id(index)
+            photos.append((shown, extract_query(jpeg, settings)))
     return tuple(models), tuple(photos)
 
 
 def _from_folder(options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
-    settings = RecognitionSettings()
-    extractor = OrbExtractor(settings.fast_threshold)
+    settings = RecognitionSettings().model_copy(update={"query_features": options.query_features})
     folder = options.folder or Path()
     dataset = load_dataset(folder)
     largest = max(options.objects)
@@ -181,10 +178,7 @@ def _from_folder(options: ClassifierBenchOptions, report_step: ReportStep) -> _M
     report_step(f"training {largest} objects of {folder}")
     models = train_all(dataset.references[:largest], settings)
     report_step(f"reading {len(dataset.queries)} photos of {folder}")
-    photos = tuple(
-        (one.object_id, extractor.extract(load_image(one.path, settings.limits), options.query_features))
-        for one in dataset.queries
-    )
+    photos = tuple((one.object_id, extract_query(one.path, settings)) for one in dataset.queries)
     return models, photos
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads, recognize_image
 from nearsight.common.recognition.results import RecognitionResult
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -104,14 +103,14 @@ def evaluate_together(
     pin_threads()
     references = [reference for dataset in datasets for reference in dataset.references]
     models, failures = train_references(references, settings, progress)
-    catalogue, extractor = ObjectRecognizer.build(models, settings), OrbExtractor(settings.fast_threshold)
+    catalogue = ObjectRecognizer.build(models, settings)
     reports = []
     for dataset in datasets:
         outcomes: list[Outcome] = []
         unreadable = [f"reference {object_id}: {error}" for object_id, error in failures.items()]
         for query in dataset.queries:
             try:
-                outcomes.append(_recognised(query, recognize_image(query.path, catalogue, extractor)))
+                outcomes.append(_recognised(query, recognize_image(query.path, catalogue)))
             except InvalidArgument as error:
                 unreadable.append(f"query {query.path}: {error}")
             progress(1)

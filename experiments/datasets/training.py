@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
+from nearsight.common.recognition.extraction import train_object
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
 
@@ -32,12 +32,11 @@ def train_references(
     failures : dict of str to InvalidArgument
         The error of each object that cannot be trained, by object id.
     """
-    extractor = OrbExtractor(settings.fast_threshold)
     models: list[ObjectModel] = []
     failures: dict[str, InvalidArgument] = {}
     for one in references:
         try:
-            models.append(train_object(one.object_id, one.label, one.paths, settings, extractor=extractor))
+            models.append(train_object(one.object_id, one.label, one.paths, settings))
         except InvalidArgument as error:
             failures[one.object_id] = error
         progress(1)

@@ -34,8 +34,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import LARGEST_RECALL, CacheProfile, Measurement
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -141,13 +140,12 @@ def prepare(
     if models is None:
         models, failures = train_references(dataset.references, settings, progress)
         problems += [f"{object_id}: {error.message}" for object_id, error in failures.items()]
-    extractor = OrbExtractor(settings.fast_threshold)
     trained = {model.object_id for model in models}
     queries, times_s = [], []
     for query in dataset.queries:
         started_s = time.thread_time()
         try:
-            features = extractor.extract(load_image(query.path, settings.limits), settings.query_features)
+            features = extract_query(query.path, settings)
         except InvalidArgument as error:
             problems.append(f"{query.path.name}: {error.message}")
         else:
@@ -168,12 +166,11 @@ def extraction_time(paths: Sequence[Path], settings: RecognitionSettings) -> flo
     `PreparedData` has this time for all photos. This function measures a part of them again. To compare
     settings, measure all of them at the same time, because the speed of a machine changes with its load.
     """
-    extractor = OrbExtractor(settings.fast_threshold)
     times_s = []
     for path in paths:
         started_s = time.thread_time()
         try:
-            extractor.extract(load_image(path, settings.limits), settings.query_features)
+            extract_query(path, settings)
         except InvalidArgument:
             continue
         times_s.append(time.thread_time() - started_s)

@@ -22,9 +22,8 @@ import psutil
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.rig.agent import read_text
 
@@ -76,13 +75,12 @@ class Conditions:
 def pace_ms(times: int = _TIMES) -> float:
     """Median duration of the reference computation on all cores at once [ms]."""
     image = load_image(render_reference(1, 0))
-    extractor = OrbExtractor(RecognitionSettings().fast_threshold)
     found: list[float] = []
 
     def work() -> None:
         for number in range(times + 2):
             started_s = time.perf_counter()
-            extractor.extract(image, _FEATURES)
+            extract_features(image, _FEATURES)
             if number > 1:  # the first two runs are warm-up
                 found.append((time.perf_counter() - started_s) * 1e3)
 

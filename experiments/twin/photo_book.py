@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
+from nearsight.common.recognition.extraction import extract_features, side_px_for
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, recognize_image
@@ -115,7 +115,6 @@ class _PhotoMeasurements:
         self._settings = settings
         self._usual = usual
         self._thread_time = thread_time
-        self._extractor = OrbExtractor(settings.fast_threshold)
         self._built: dict[tuple[str, ...], ObjectRecognizer] = {}
         self._seen: dict[tuple[Path, tuple[str, ...], int], _LookupTimes] = {}
         self._full = tuple(models)
@@ -202,7 +201,7 @@ class _PhotoMeasurements:
         settings, recognizer, content = self._settings, self._recognizer_for(names), path.read_bytes()
         limits = replace(settings.limits, longest_side=side_px_for(count, settings))
         started_s = self._thread_time()
-        features = self._extractor.extract(load_image(content, limits), count)
+        features = extract_features(load_image(content, limits), count, settings.fast_threshold)
         extracted_s = self._thread_time()
         found = recognizer.recognize(features).found
         lookup_ms = (self._thread_time() - extracted_s) * 1e3
@@ -215,7 +214,7 @@ class _PhotoMeasurements:
         """Look up a photo as the cloud does; ``lookup_ms`` is the whole time."""
         recognizer, content = self._recognizer_for(self._full), path.read_bytes()
         started_s = self._thread_time()
-        found = recognize_image(content, recognizer, self._extractor).found
+        found = recognize_image(content, recognizer).found
         spent_ms = (self._thread_time() - started_s) * 1e3
         known = bool(object_id) and found is not None and found.object_id == object_id
         return self._keep_minimum((path, self._full, 0), _LookupTimes(known, 0.0, spent_ms))

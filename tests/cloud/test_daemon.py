@@ -12,7 +12,7 @@ from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.errors import AddressInUse, CorruptStore, NotFound, PeerError, Unavailable
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -37,12 +37,12 @@ def fill(database: Path, *seeds: int) -> None:
 def test_a_restart_gives_the_same_answers_without_training(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queries = [OrbExtractor().extract(load_image(photo_jpeg(seed)), 300) for seed in range(1, 7)]
+    queries = [extract_features(load_image(photo_jpeg(seed)), 300) for seed in range(1, 7)]
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
         client.add({f"p{seed}": [picture_jpeg(seed)] for seed in range(1, 6)})
         client.remove("p3")
         before = [client.recognize(query) for query in queries]
-    monkeypatch.setattr(OrbExtractor, "extract", None)
+    monkeypatch.setattr("nearsight.common.recognition.extraction.extract_features", None)
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
         assert [client.recognize(query) for query in queries] == before
     assert [response.object.object_id for response in before] == ["p1", "p2", "", "p4", "p5", ""]

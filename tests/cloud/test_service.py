@@ -21,7 +21,7 @@ from nearsight.common.errors import (
     Overloaded,
 )
 from nearsight.common.recognition.codec import digest_of_message, model_digest, object_model_from_proto
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.client import Reply
@@ -61,7 +61,7 @@ def test_an_added_object_is_recognised_immediately(client: CloudClient) -> None:
 
 def test_features_are_recognised_like_their_image(client: CloudClient) -> None:
     client.add(pictures(1, 2))
-    features = OrbExtractor().extract(load_image(photo_jpeg(1)), 300)
+    features = extract_features(load_image(photo_jpeg(1)), 300)
     assert client.recognize(features).object == client.recognize(photo_jpeg(1)).object
 
 
@@ -73,7 +73,7 @@ def test_an_image_that_is_unknown_at_first_is_looked_at_again(client: CloudClien
     wall = cv2.GaussianBlur(rng.integers(110, 146, (1200, 1600), np.uint8), (0, 0), 1.5)
     wall[400 : 400 + small.shape[0], 600 : 600 + small.shape[1]] = small
     photo = cv2.imencode(".png", wall)[1].tobytes()
-    assert not client.recognize(OrbExtractor().extract(load_image(photo), 300)).HasField("object")
+    assert not client.recognize(extract_features(load_image(photo), 300)).HasField("object")
     assert client.shown(photo) == "p2"
     assert not client.recognize(photo, one_look=True).HasField("object"), "more photos of it follow"
 
@@ -237,7 +237,7 @@ def test_sent_models_recognise_the_same_objects_elsewhere(client: CloudClient) -
     assert list(reply.message.missing) == ["nothing"]
     assert reply.message.revision == 1
     models = [object_model_from_proto(message, reply.blobs) for message in reply.message.models]
-    features = OrbExtractor().extract(load_image(photo_jpeg(3)), 300)
+    features = extract_features(load_image(photo_jpeg(3)), 300)
     found = ObjectRecognizer.build(models).recognize(features).found
     assert found is not None
     assert found.object_id == "p3"

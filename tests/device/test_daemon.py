@@ -13,7 +13,7 @@ from nearsight.common.errors import InvalidArgument, NotFound, Overloaded
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.codec import features_to_proto
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.client import Channel, Stub
@@ -76,7 +76,7 @@ def test_an_image_is_answered_with_the_hops_of_all_tiers(scene: Scene) -> None:
 
 
 def test_features_are_passed_on(scene: Scene) -> None:
-    message, blobs = features_to_proto(OrbExtractor().extract(load_image(PHOTO), 100), 0)
+    message, blobs = features_to_proto(extract_features(load_image(PHOTO), 100), 0)
     reply = scene.recognition.recognize(RecognizeRequest(features=message), timeout_s=LONG_S, blobs=blobs)
     assert reply.message.object.object_id == EXHIBIT.object_id
     assert [bytes(blob) for blob in scene.edge.contexts[0].blobs] == blobs

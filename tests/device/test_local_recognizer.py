@@ -19,7 +19,7 @@ from nearsight import (
     Recognizer,
     RecognizerSettings,
 )
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_colour, load_image
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
@@ -112,7 +112,7 @@ def test_answers_are_those_of_a_cloud_with_the_same_catalogue(
 
 
 def test_features_are_looked_at_as_well(recognizer: LocalRecognizer) -> None:
-    features = OrbExtractor().extract(load_image(photo_jpeg(2)), 300)
+    features = extract_features(load_image(photo_jpeg(2)), 300)
     assert recognizer.recognize_blocking(features).object_id == "2"
 
 

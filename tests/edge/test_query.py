@@ -5,7 +5,6 @@ import pytest
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
-from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.effects import Extract
 from nearsight.common.rpc.allow_list import Caller
@@ -71,7 +70,7 @@ def test_a_query_without_content_is_an_internal_error() -> None:
 
 
 def test_clients_with_the_same_name_are_distinguished_by_their_keys() -> None:
-    reader = QueryReader(OrbExtractor(), RecognitionSettings())
+    reader = QueryReader(RecognitionSettings())
     request, deadline = RecognizeRequest(image=ImageInput()), Deadline.after(1.0, SYSTEM_CLOCK)
 
     def client(key: str, client_id: str) -> str:

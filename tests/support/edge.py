@@ -21,8 +21,7 @@ from nearsight.common.recognition.codec import (
     object_model_to_proto,
     recognized_object_to_proto,
 )
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.extraction import extract_query, train_object
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -64,8 +63,7 @@ def photo(number: int) -> bytes:
 @lru_cache(maxsize=200)
 def features_of(image: bytes) -> Features:
     """The features that a device extracts."""
-    extractor = OrbExtractor(RECOGNITION.fast_threshold)
-    return extractor.extract(load_image(image, RECOGNITION.limits), RECOGNITION.query_features)
+    return extract_query(image, RECOGNITION)
 
 
 class ScriptedCloud:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
+from nearsight.common.recognition.extraction import extract_features, train_object
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -13,7 +13,6 @@ from support.pictures import photo_jpeg, picture, picture_jpeg
 
 SIDE = 320
 SETTINGS = RecognitionSettings(training_features=500, query_features=500)
-EXTRACTOR = OrbExtractor()
 
 
 @cache
@@ -31,7 +30,7 @@ def exhibit_models(count: int) -> list[ObjectModel]:
 @cache
 def photo_features(seed: int) -> Features:
     """Features of a photo of the picture of ``seed``."""
-    return EXTRACTOR.extract(load_image(photo_jpeg(seed, side=SIDE)), SETTINGS.query_features)
+    return extract_features(load_image(photo_jpeg(seed, side=SIDE)), SETTINGS.query_features)
 
 
 def write_data_set(folder: Path, objects: Mapping[str, int], unknown: Iterable[int] = ()) -> Path:

@@ -14,6 +14,7 @@ from nearsight.common.recognition.codec import (
     object_model_to_proto,
     recognized_object_to_proto,
 )
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -30,7 +31,7 @@ from nearsight.protos.catalogue_pb2 import (
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 from nearsight.protos.recognition_pb2 import NextObjectsMessage, RecognizeRequest, RecognizeResponse
 from support.endpoints import fresh_endpoint
-from support.gallery import EXTRACTOR, SETTINGS
+from support.gallery import SETTINGS
 from support.waiting import LONG_S
 
 Predict = Callable[[str], NextObjectsMessage]
@@ -126,7 +127,7 @@ class _Recognition(Service):
         edge = self._edge
         edge.forms.append(str(request.WhichOneof("input")))
         if request.HasField("image"):
-            features = EXTRACTOR.extract(load_image(bytes(context.blobs[0])), SETTINGS.query_features)
+            features = extract_features(load_image(bytes(context.blobs[0])), SETTINGS.query_features)
         else:
             features = features_from_proto(request.features, context.blobs)
         found = edge.recognizer.recognize(features).found

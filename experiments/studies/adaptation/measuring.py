@@ -14,8 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
@@ -60,7 +59,6 @@ def photographed(
     The first half of the photos of each object is for learning. Photos of unknown exhibits are only for
     testing.
     """
-    extractor = OrbExtractor(settings.fast_threshold)
     models = {one.object_id: one for one in train_all(dataset.references, settings)}
     training: list[PreparedQuery] = []
     test: list[PreparedQuery] = []
@@ -68,7 +66,7 @@ def photographed(
     of_object = {name: sum(query.object_id == name for query in dataset.queries) for name in models}
     for query in sorted(dataset.queries, key=lambda one: one.path.name):
         jpeg = relit(query.path.read_bytes(), light, options.rng("sensor", query.path.name))
-        features = extractor.extract(load_image(jpeg, settings.limits), settings.query_features)
+        features = extract_query(jpeg, settings)
         name = query.object_id or ""
         counts[name] += 1
         teaches = bool(name) and counts[name] <= of_object[name] // 2

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
+from nearsight.common.recognition.extraction import extract_features, train_object
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
@@ -154,13 +154,13 @@ def photo_rows(frames: Iterable[Frame], models: Sequence[ObjectModel]) -> Iterat
     """One row per frame: sent as JPEG, recognised, and looked up in a cache with the default keys."""
     pin_threads()
     recognizer = ObjectRecognizer.build(models, _SETTINGS)
-    extractor, player = OrbExtractor(_SETTINGS.fast_threshold), Player(AutoRefresh())
+    player = Player(AutoRefresh())
     for frame in frames:
-        row = _photo_row(frame.image, recognizer, extractor, player)
+        row = _photo_row(frame.image, recognizer, player)
         yield {"at_s": round(frame.at_s, 3), "shown": frame.object_id or "", **row}
 
 
-def _photo_row(image: Pixels, recognizer: ObjectRecognizer, extractor: OrbExtractor, player: Player) -> Row:
+def _photo_row(image: Pixels, recognizer: ObjectRecognizer, player: Player) -> Row:
     """The steps of an edge for a photo, with and without the cache; CPU time of each is measured."""
     times: dict[str, float] = {}
 
@@ -173,7 +173,7 @@ def _photo_row(image: Pixels, recognizer: ObjectRecognizer, extractor: OrbExtrac
     _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     jpeg, limits = data.tobytes(), _SETTINGS.limits
     large = timed("decode_ms", lambda: load_image(jpeg, limits))
-    features = timed("extract_ms", lambda: extractor.extract(large, _SETTINGS.query_features))
+    features = timed("extract_ms", lambda: extract_features(large, _SETTINGS.query_features))
     found = timed("recognize_ms", lambda: recognizer.recognize(features)).found
     answered = found.object_id if found is not None else ""
     small = timed("small_ms", lambda: load_image(jpeg, KEY_LIMITS)).pixels

@@ -29,8 +29,8 @@ from nearsight.common.catalogue.ingestion import BATCH_OBJECTS
 from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import NewObject, ObjectTrainer
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.images import load_image, read_image_file
+from nearsight.common.recognition.extraction import extract_query
+from nearsight.common.recognition.images import read_image_file
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads, recognize_image
 from nearsight.common.recognition.results import RecognizedObject
@@ -141,19 +141,17 @@ class Figure(OnDataSet):
         real = [] if options.data is None else [one.with_prefix(_REAL) for one in load_datasets(options.data)]
         dataset = merge_datasets([museum, *real], "all")
         self._models, self._teaching = _taught(dataset.references, self._settings)
-        extractor = OrbExtractor(self._settings.fast_threshold)
         for origin, part in ((_GENERATED, museum), *((_REAL, one) for one in real)):
-            self._photos += _photos(part, origin, extractor, self._settings)
+            self._photos += _photos(part, origin, self._settings)
 
     def _asked_in_all(self) -> Iterator[Row]:
         whole = ObjectRecognizer.build(self._models, self._settings)
-        extractor = OrbExtractor(self._settings.fast_threshold)
         for photo in self._photos:
             began_s = time.thread_time()
             found = whole.recognize(photo.features).found
             spent_ms = (time.thread_time() - began_s) * 1e3
             if found is None:
-                found = recognize_image(photo.path, whole, extractor).found
+                found = recognize_image(photo.path, whole).found
             yield _photo_row(CATALOGUE, len(self._models), photo, found, found, spent_ms)
 
     def _asked_in_rivals(self) -> Iterator[Row]:
@@ -314,12 +312,9 @@ def _taught(
     return models, rows
 
 
-def _photos(
-    dataset: Dataset, origin: str, extractor: OrbExtractor, settings: RecognitionSettings
-) -> Iterator[_Photo]:
+def _photos(dataset: Dataset, origin: str, settings: RecognitionSettings) -> Iterator[_Photo]:
     for query in dataset.queries:
-        features = extractor.extract(load_image(query.path, settings.limits), settings.query_features)
-        yield _Photo(query.path, origin, query.object_id or "", features)
+        yield _Photo(query.path, origin, query.object_id or "", extract_query(query.path, settings))
 
 
 def _photo_row(

@@ -20,8 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.recognizer import Recognizer
@@ -217,13 +216,11 @@ def _stream(
 ) -> Stream:
     """Photos of random objects at equal intervals; extracted before, as the sender shares the machine."""
     settings = RecognitionSettings()
-    extractor = OrbExtractor(settings.fast_threshold)
     names, plan, extracted = list(photos), [], {}
     for number, index in enumerate(rng.integers(len(names), size=round(rate * seconds))):
         paths = photos[names[index]]
         path = Path(paths[int(rng.integers(len(paths)))])
-        image = load_image(path, settings.limits)
-        extracted[path] = extractor.extract(image, settings.query_features)
+        extracted[path] = extract_query(path, settings)
         plan.append(PlannedPhoto(number / rate, names[index], path))
     return plan, extracted
 

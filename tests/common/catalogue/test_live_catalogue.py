@@ -10,7 +10,7 @@ from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainedObject
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, NotFound, Unavailable
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -53,7 +53,7 @@ def trained_picture(object_id: str, seed: int) -> TrainedObject:
 
 
 def query(seed: int) -> Features:
-    return OrbExtractor().extract(load_image(photo_jpeg(seed)), SETTINGS.query_features)
+    return extract_features(load_image(photo_jpeg(seed)), SETTINGS.query_features)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_a_restarted_catalogue_gives_the_same_answers_without_extraction(
     live.put([trained_picture("p2", 2)])
     live.when_current(live.content.revision).result(LONG_S)
     before = [live.recognizer.recognize(features).found for features in queries]
-    monkeypatch.setattr(OrbExtractor, "extract", None)
+    monkeypatch.setattr("nearsight.common.recognition.extraction.extract_features", None)
     restarted = LiveCatalogue("museum", store, SETTINGS)
     restarted.load()
     try:

@@ -16,7 +16,7 @@ from nearsight.common.catalogue.look_alikes import compare
 from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
 from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainedObject
 from nearsight.common.recognition.codec import object_model_to_bytes
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import TWIN, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -263,7 +263,7 @@ def test_a_cache_without_the_right_object_gives_no_wrong_answer(
     store: CatalogueStore, catalogue: DatabaseCatalogue
 ) -> None:
     put(catalogue, one=PORTRAIT, other=OTHER, unlike=ELSE)
-    photo = OrbExtractor().extract(load_image(photographed(OTHER)), SETTINGS.query_features)
+    photo = extract_features(load_image(photographed(OTHER)), SETTINGS.query_features)
 
     def answer(margin: float, *names: str) -> str | None:
         settings = SETTINGS.model_copy(update={"rival_margin": margin})

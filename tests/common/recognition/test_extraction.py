@@ -13,7 +13,7 @@ from nearsight.common.errors import ConfigurationError, ImageTooLarge, InvalidAr
 from nearsight.common.recognition.extraction import (
     KEYPOINT_STEPS_PER_PX,
     LEVELS,
-    OrbExtractor,
+    extract_features,
     level_quotas,
     likely_threshold,
     train_object,
@@ -25,7 +25,6 @@ from support.gallery import SETTINGS
 from support.pictures import broken_images, picture, picture_jpeg
 
 LOWEST = 5
-EXTRACTOR = OrbExtractor(LOWEST)
 
 
 def photo(seed: int, contrast: float = 1.0, blur_px: float = 0.0) -> NDArray[np.uint8]:
@@ -49,7 +48,7 @@ def found_at_lowest(pixels: NDArray[np.uint8], count: int) -> list[tuple[float, 
 
 
 def extracted(pixels: NDArray[np.uint8], count: int) -> list[tuple[float, float, bytes]]:
-    features = EXTRACTOR.extract(GrayImage(pixels, (300, 300)), count)
+    features = extract_features(GrayImage(pixels, (300, 300)), count)
     return [
         (float(x), float(y), row.tobytes())
         for (x, y), row in zip(features.keypoints, features.descriptors, strict=True)
@@ -96,7 +95,7 @@ def test_opencv_keeps_at_least_the_quota_of_a_level_that_has_more(count: int) ->
 
 
 def test_features_are_strongest_first_and_as_many_as_asked() -> None:
-    features = EXTRACTOR.extract(load_image(picture(1)), 300)
+    features = extract_features(load_image(picture(1)), 300)
     assert 200 < len(features) <= 300
     assert (np.diff(features.strengths) <= 0).all()
     assert features.strengths[0] == 1
@@ -104,7 +103,7 @@ def test_features_are_strongest_first_and_as_many_as_asked() -> None:
 
 
 def test_keypoints_and_strengths_are_representable_in_the_wire_format() -> None:
-    features = EXTRACTOR.extract(load_image(picture(2)), 300)
+    features = extract_features(load_image(picture(2)), 300)
     steps = features.keypoints * KEYPOINT_STEPS_PER_PX
     assert np.array_equal(steps, np.rint(steps))
     assert np.array_equal(features.strengths, features.strengths.astype(np.float16))
@@ -112,20 +111,20 @@ def test_keypoints_and_strengths_are_representable_in_the_wire_format() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 640), (31, 31), (32, 32), (33, 400), (480, 640)])
 def test_images_without_texture_or_too_small_have_no_features(shape: tuple[int, int]) -> None:
-    assert len(EXTRACTOR.extract(load_image(np.zeros(shape, np.uint8)), 500)) == 0
+    assert len(extract_features(load_image(np.zeros(shape, np.uint8)), 500)) == 0
 
 
 def test_threads_share_one_extractor() -> None:
     images = [load_image(picture(seed)) for seed in range(6)]
-    expected = [EXTRACTOR.extract(image, 200).descriptors for image in images]
+    expected = [extract_features(image, 200).descriptors for image in images]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda image: EXTRACTOR.extract(image, 200).descriptors, images * 4))
+        found = list(pool.map(lambda image: extract_features(image, 200).descriptors, images * 4))
     assert all(np.array_equal(one, expected[index % 6]) for index, one in enumerate(found))
 
 
 def test_a_lower_fast_threshold_finds_features_at_low_contrast() -> None:
     dim = (picture(3).astype(float) * 0.06 + 100).astype(np.uint8)
-    few, many = (len(OrbExtractor(threshold).extract(load_image(dim), 500)) for threshold in (20, 5))
+    few, many = (len(extract_features(load_image(dim), 500, threshold)) for threshold in (20, 5))
     assert few < many / 2
 
 
@@ -146,15 +145,6 @@ def test_an_unusable_image_is_refused(kind: str) -> None:
 def test_an_object_needs_an_image() -> None:
     with pytest.raises(InvalidArgument, match="no training image"):
         train_object("a", "A", [], SETTINGS)
-
-
-def test_another_extractor_can_be_used() -> None:
-    class Halved:
-        def extract(self, image: object, count: int) -> Features:
-            return EXTRACTOR.extract(load_image(picture(1)), count // 2)
-
-    model = train_object("a", "A", [picture(2)], SETTINGS, extractor=Halved())
-    assert len(model.views[0]) <= SETTINGS.training_features // 2
 
 
 def test_invalid_recognition_settings_are_refused() -> None:

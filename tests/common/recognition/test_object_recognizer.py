@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import side_px_for, train_object
+from nearsight.common.recognition.extraction import extract_features, side_px_for, train_object
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import (
@@ -21,7 +21,7 @@ from nearsight.common.recognition.object_recognizer import (
 )
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.verification import confidence
-from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, exhibit_models, photo_features
+from support.gallery import SETTINGS, SIDE, exhibit_model, exhibit_models, photo_features
 from support.objects import random_features
 from support.pictures import look_alike, photo_jpeg, photographed
 
@@ -62,7 +62,7 @@ def test_black_white_and_tiny_images_are_unknown(recognizer: ObjectRecognizer) -
         np.zeros((1, 1), np.uint8),
         np.full((9, 900, 3), 255, np.uint8),
     ):
-        assert recognizer.recognize(EXTRACTOR.extract(load_image(pixels), 500)).found is None
+        assert recognizer.recognize(extract_features(load_image(pixels), 500)).found is None
 
 
 def test_an_object_is_recognised_by_each_of_its_views() -> None:
@@ -126,15 +126,17 @@ def test_two_models_of_one_id_are_refused() -> None:
 FEW = 8
 
 
-class CountingExtractor:
-    """The real extractor, which records image size and count of each call."""
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int], int]]:
+    """Image size and number of features of each extraction."""
+    made: list[tuple[tuple[int, int], int]] = []
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[int, int], int]] = []
+    def counted(image: GrayImage, count: int, threshold: int) -> Features:
+        made.append((image.size, count))
+        return extract_features(image, count, threshold)
 
-    def extract(self, image: GrayImage, count: int) -> Features:
-        self.calls.append((image.size, count))
-        return EXTRACTOR.extract(image, count)
+    monkeypatch.setattr("nearsight.common.recognition.object_recognizer.extract_features", counted)
+    return made
 
 
 def looking(look_again: bool, objects: int = FEW) -> ObjectRecognizer:
@@ -172,7 +174,7 @@ def test_the_second_look_keeps_all_answers_and_adds_difficult_photos() -> None:
         right: set[tuple[int, int]] = set()
         for seed in range(4):
             for index, pixels in enumerate([photo(seed), *hard_photos(seed)]):
-                found = recognize_image(pixels, known, EXTRACTOR).found
+                found = recognize_image(pixels, known).found
                 assert found is None or found.object_id == f"exhibit-{seed}"
                 if found is not None:
                     right.add((seed, index))
@@ -184,7 +186,7 @@ def test_photos_of_other_objects_are_unknown_at_the_second_look() -> None:
     known = looking(True)
     for seed in range(FEW, FEW + 6):
         for pixels in (photo(seed), *hard_photos(seed)):
-            assert recognize_image(pixels, known, EXTRACTOR).found is None
+            assert recognize_image(pixels, known).found is None
 
 
 @pytest.mark.parametrize(
@@ -193,25 +195,23 @@ def test_photos_of_other_objects_are_unknown_at_the_second_look() -> None:
     ids=["recognised", "turned off", "empty catalogue", "cancelled"],
 )
 def test_there_is_no_second_look_if_it_is_useless_or_unwanted(
-    seed: int, look_again: bool, objects: int, go_on: bool
+    calls: list[object], seed: int, look_again: bool, objects: int, go_on: bool
 ) -> None:
-    extractor = CountingExtractor()
-    result = recognize_image(photo(seed), looking(look_again, objects), extractor, go_on=lambda: go_on)
+    result = recognize_image(photo(seed), looking(look_again, objects), go_on=lambda: go_on)
     assert (result.found is not None) == (seed < objects)
     assert result.extract_ms > 0
-    assert len(extractor.calls) == 1
+    assert len(calls) == 1
 
 
-def test_the_second_look_uses_a_larger_image_and_more_features() -> None:
-    extractor = CountingExtractor()
+def test_the_second_look_uses_a_larger_image_and_more_features(calls: list[object]) -> None:
     wall = hard_photos(FEW)[1]
-    assert recognize_image(wall, looking(True), extractor).found is None
-    assert extractor.calls == [((640, 480), 500), ((960, 720), 2000)]
+    assert recognize_image(wall, looking(True)).found is None
+    assert calls == [((640, 480), 500), ((960, 720), 2000)]
 
 
 def test_the_corners_of_the_second_look_are_in_coordinates_of_the_photo() -> None:
     wall = hard_photos(2)[1]
-    found = recognize_image(wall, looking(True), EXTRACTOR).found
+    found = recognize_image(wall, looking(True)).found
     assert found is not None
     middle = np.mean(found.corners, axis=0)
     height, width = photo(2).shape
@@ -242,7 +242,7 @@ def portraits() -> tuple[ObjectModel, ObjectModel]:
 
 def photo_of_other() -> Features:
     photo = photographed(look_alike(50, of=0, side=SIDE))
-    return EXTRACTOR.extract(load_image(photo), SETTINGS.query_features)
+    return extract_features(load_image(photo), SETTINGS.query_features)
 
 
 def test_a_photo_of_a_missing_rival_is_unknown(
@@ -271,7 +271,7 @@ def test_a_weak_rival_also_requires_clear_evidence(
     portraits: tuple[ObjectModel, ObjectModel],
 ) -> None:
     photo = photographed(look_alike(60, of=0, side=SIDE, part=0.36))
-    features = EXTRACTOR.extract(load_image(photo), SETTINGS.query_features)
+    features = extract_features(load_image(photo), SETTINGS.query_features)
     for inliers, known in ((10, False), (TWIN, True)):
         model = replace(portraits[0], rivals={"other": inliers})
         found = ObjectRecognizer.build([model], SETTINGS).recognize(features).found

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearsight.common.recognition.classifiers.classifier import Candidate
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
@@ -22,7 +23,7 @@ from nearsight.common.recognition.verification import (
     project_corners,
     verify,
 )
-from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, photo_features
+from support.gallery import SETTINGS, SIDE, exhibit_model, photo_features
 from support.pictures import picture
 
 Indices = NDArray[np.int32]
@@ -75,7 +76,7 @@ def test_the_corners_are_correct_also_for_a_rotated_object(turn: int) -> None:
     target[2] += 15  # a little perspective
     homography = cv2.getPerspectiveTransform(source, target.astype(np.float32))
     photo = cv2.warpPerspective(picture(3, side=SIDE), homography, (440, 430), borderValue=(128, 128, 128))
-    found = verified(EXTRACTOR.extract(load_image(np.asarray(photo, np.uint8)), 500), 3)
+    found = verified(extract_features(load_image(np.asarray(photo, np.uint8)), 500), 3)
     assert found is not None
     assert found.object_id == "exhibit-3"
     assert found.label == "Picture 3"
@@ -95,14 +96,14 @@ def test_corners_are_in_coordinates_of_the_source_image() -> None:
 def test_another_picture_and_a_mirrored_one_are_not_verified() -> None:
     assert verified(photo_features(1), 2) is None
     mirrored = np.ascontiguousarray(picture(1, side=SIDE)[:, ::-1])
-    assert verified(EXTRACTOR.extract(load_image(mirrored), 500), 1) is None
+    assert verified(extract_features(load_image(mirrored), 500), 1) is None
 
 
 def test_matches_on_one_small_detail_are_not_verified() -> None:
     wall = np.full((SIDE, SIDE, 3), 128, np.uint8)
     detail = picture(1, side=SIDE)[100:150, 100:150]
     wall[100:150, 100:150] = detail
-    assert verified(EXTRACTOR.extract(load_image(wall), 500), 1) is None
+    assert verified(extract_features(load_image(wall), 500), 1) is None
 
 
 @pytest.mark.parametrize(("features", "passes"), [(800, True), (2000, False)])

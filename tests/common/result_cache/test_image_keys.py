@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.result_cache.image_keys import (
@@ -35,7 +35,7 @@ def _grey(seed: int) -> np.ndarray:
 
 
 def _features(seed: int, count: int = 300) -> Features:
-    return OrbExtractor().extract(load_image(picture(seed, side=320)), count)
+    return extract_features(load_image(picture(seed, side=320)), count)
 
 
 KEYS = {

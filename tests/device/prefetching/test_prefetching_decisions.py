@@ -10,7 +10,7 @@ import pytest
 from nearsight import Recognizer
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import GrayImage
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
@@ -52,13 +52,12 @@ def test_the_number_of_features_follows_the_decision(
 
 def test_few_features_are_taken_from_a_smaller_image(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[tuple[int, int], int]] = []
-    extract = OrbExtractor.extract
 
-    def noted(self: OrbExtractor, image: GrayImage, count: int) -> Features:
+    def noted(image: GrayImage, count: int, threshold: int) -> Features:
         seen.append((image.size, count))
-        return extract(self, image, count)
+        return extract_features(image, count, threshold)
 
-    monkeypatch.setattr(OrbExtractor, "extract", noted)
+    monkeypatch.setattr("nearsight.device.query.extract_features", noted)
     pipeline = SETTINGS.model_copy(update={"limits": ImageLimits(longest_side=SIDE)})
     device = scene.device(settings(recognition=pipeline, features=200))
     device.recognize_blocking(photo(0))

@@ -22,7 +22,7 @@ from nearsight import (
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.request.next_tiers import BreakerSettings, BreakerState
 from support.child_server import child_server
@@ -70,7 +70,7 @@ def test_paths_arrays_and_features_are_understood_and_corners_fit_the_given_imag
     sends_images = QUICK.model_copy(update={"prefetch": PrefetchSettings(enabled=False)})
     recognizer = scene.recognizer(edge, settings=sends_images)
     (tmp_path / "photo.jpg").write_bytes(PHOTO)
-    features = OrbExtractor().extract(load_image(PHOTO), 200)
+    features = extract_features(load_image(PHOTO), 200)
     for image in (tmp_path / "photo.jpg", str(tmp_path / "photo.jpg"), picture(1), features):
         assert recognizer.recognize_blocking(image).corners == EXHIBIT.corners
     large = cv2.resize(picture(1), (1280, 1280))

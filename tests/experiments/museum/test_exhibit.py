@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
+from nearsight.common.recognition.extraction import extract_features, train_object
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -73,12 +73,11 @@ def test_negative_numbers_are_refused() -> None:
 @pytest.mark.system
 def test_no_exhibit_is_recognised_as_another() -> None:
     settings = RecognitionSettings()
-    extractor = OrbExtractor(settings.fast_threshold)
     models = [train_object(str(i), "", [render_reference(9, i)], settings) for i in range(40)]
     recognizer = ObjectRecognizer.build(models, settings)
     for index in range(40, 70):
         picture = load_image(render_reference(9, index), settings.limits)
-        assert recognizer.recognize(extractor.extract(picture, settings.query_features)).found is None
+        assert recognizer.recognize(extract_features(picture, settings.query_features)).found is None
 
 
 def test_a_palette_is_sorted_from_dark_to_light() -> None:

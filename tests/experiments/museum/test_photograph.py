@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor, train_object
+from nearsight.common.recognition.extraction import extract_features, train_object
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -54,7 +54,6 @@ def test_the_corners_are_those_of_the_picture_in_the_photo(references: list[np.n
 def test_difficulty_makes_recognition_harder() -> None:
     references = [render_reference(4, index) for index in range(24)]
     settings = RecognitionSettings()
-    extractor = OrbExtractor(settings.fast_threshold)
     models = [train_object(str(i), "", [reference], settings) for i, reference in enumerate(references)]
     recognizer = ObjectRecognizer.build(models, settings)
 
@@ -62,7 +61,7 @@ def test_difficulty_makes_recognition_harder() -> None:
         count = 0
         for index, reference in enumerate(references):
             photo = load_image(take_photo(reference, random_stream(4, index, 2, 0), difficulty).jpeg)
-            found = recognizer.recognize(extractor.extract(photo, settings.query_features)).found
+            found = recognizer.recognize(extract_features(photo, settings.query_features)).found
             assert found is None or found.object_id == str(index)
             count += found is not None
         return count
