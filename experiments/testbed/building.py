@@ -71,17 +71,11 @@ class Builder:
         self._install()
         self._make_keys()
         self.on_stage("starting the cloud")
-        self._start_server(CLOUD, "cloud", inventory.cloud, {})
-        self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
+        self._start([CLOUD])
         self.on_stage(f"starting edges: {', '.join(inventory.edges) or 'none'}")
-        edge_hosts = {name: inventory.hosts_of(edge.node)[0] for name, edge in inventory.edges.items()}
-        self._link([(host, CLOUD) for host in edge_hosts.values()])
-        for name, edge in inventory.edges.items():
-            towards = {"cloud": self.state.endpoint(edge_hosts[name].name, CLOUD)}
-            if self.state.keys:
-                towards["cloud_public_key"] = self.state.keys[CLOUD]
-            self._start_server(f"edge-{name}", "edge", edge, towards)
-        self._wait([(host, f"edge-{name}") for name, host in edge_hosts.items()])
+        edges = [name for name in inventory.servers() if name != CLOUD]
+        self._link([(self._host(name), CLOUD) for name in edges])
+        self._start(edges)
         self.on_stage("starting the devices' links")
         self._link(list(self._device_links()))
         self.state.complete = True
@@ -93,12 +87,6 @@ class Builder:
                 yield host, CLOUD
                 if edge := self.inventory.edge_of(device):
                     yield host, f"edge-{edge}"
-
-    def _link_of(self, host: Host, server: str) -> LinkSpec | None:
-        return self.inventory.link(host.node, self.nodes[self._daemon(server).host].host.node)
-
-    def _daemon(self, name: str) -> Daemon:
-        return next(daemon for daemon in self.state.daemons if daemon.name == name)
 
     def _install(self) -> None:
         remote = [node for node in self.nodes.by_name.values() if node.host.spec.kind == "ssh"]
@@ -119,9 +107,9 @@ class Builder:
     def _make_keys(self) -> None:
         if not self.inventory.needs_keys:
             return
-        devices = {host for device in self.inventory.devices.values() for host in self._hosts(device)}
-        servers = {CLOUD: self._hosts(self.inventory.cloud)[0]}
-        servers |= {f"edge-{name}": self._hosts(edge)[0] for name, edge in self.inventory.edges.items()}
+        nodes = [device.node for device in self.inventory.devices.values()]
+        devices = {host for node in nodes for host in self.inventory.hosts_of(node)}
+        servers = {name: self._host(name) for name in self.inventory.servers()}
         owners = {**servers, **{f"device-{host.name}": host for host in devices}}
         keys = self.folder / "keys"
         shutil.rmtree(keys, ignore_errors=True)
@@ -138,25 +126,29 @@ class Builder:
             for owner in owners:
                 self.nodes[host.name].put(keys / f"{owner}.key", f"keys/allowed-{server}/{owner}.key")
 
-    def _hosts(self, spec: ServerSpec) -> tuple[Host, ...]:
-        return self.inventory.hosts_of(spec.node)
+    def _host(self, server: str) -> Host:
+        """The host of a server."""
+        name = self.inventory.servers()[server].node
+        return next(node.host for node in self.nodes.by_name.values() if node.host.node == name)
 
-    def _start_server(self, name: str, tier: str, spec: ServerSpec, towards: Mapping[str, str]) -> None:
-        (host,) = self._hosts(spec)
-        node = self.nodes[host.name]
-        settings: dict[str, object] = {
-            "server.listen": self._listen(host, host.spec.serve_port),
-            **towards,
-        }
-        if self.state.keys:
-            settings["security.secret_key_file"] = node.path(f"keys/{name}.key_secret")
-            settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
-        if tier == "cloud":
-            settings |= {"database": node.path("cloud.db"), "create": True}
-        if tier == "edge":
-            settings |= NO_STANDBY
-        settings |= {**spec.settings, **bring_files(node, name, spec)}
-        node.start(name, tier_arguments(tier, settings))
+    def _start(self, servers: Sequence[str]) -> None:
+        """Start servers, and wait until they serve."""
+        hosts = {name: self._host(name) for name in servers}
+        for name, host in hosts.items():
+            node, spec = self.nodes[host.name], self.inventory.servers()[name]
+            settings: dict[str, object] = {"server.listen": self._listen(host, host.spec.serve_port)}
+            if self.state.keys:
+                settings["security.secret_key_file"] = node.path(f"keys/{name}.key_secret")
+                settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
+            if name == CLOUD:
+                settings |= {"database": node.path("cloud.db"), "create": True}
+            else:
+                settings |= {"cloud": self.state.endpoint(host.name, CLOUD), **NO_STANDBY}
+                if self.state.keys:
+                    settings["cloud_public_key"] = self.state.keys[CLOUD]
+            settings |= {**spec.settings, **bring_files(node, name, spec)}
+            node.start(name, tier_arguments(name.partition("-")[0], settings))
+        self._wait([(host, name) for name, host in hosts.items()])
 
     def _listen(self, host: Host, port: int) -> str:
         reached = host.address if self.state.keys else "127.0.0.1"
@@ -173,16 +165,17 @@ class Builder:
         gateways = [
             (self._peer(server, link), server)
             for host, server in ways
-            if (link := self._link_of(host, server)) and link.via
+            if (link := self.inventory.link_to(host.node, server)) and link.via
         ]
-        direct: list[tuple[Host, str, LinkSpec]] = []
-        onwards: list[tuple[Host, str, LinkSpec]] = []
-        for host, server in dict.fromkeys((*gateways, *ways)):
-            link = self._link_of(host, server)
-            if link is not None and (host.name, f"link-to-{server}") not in there:
-                (onwards if link.via else direct).append((host, server, link))
+        wanted = [
+            (host, server, link)
+            for host, server in dict.fromkeys((*gateways, *ways))
+            if (link := self.inventory.link_to(host.node, server))
+            and (host.name, f"link-to-{server}") not in there
+        ]
         probes = {}
-        for links in (direct, onwards):
+        for onwards in (False, True):
+            links = [one for one in wanted if bool(one[2].via) is onwards]
             for host, server, link in links:
                 peer = self._peer(server, link)
                 if (host.name, peer.name) in self.pairs and peer.name not in probes:
@@ -197,9 +190,7 @@ class Builder:
 
     def _peer(self, server: str, link: LinkSpec) -> Host:
         """Host to which a link's packets go."""
-        if link.via:
-            return self.inventory.hosts_of(link.via)[0]
-        return self.nodes[self._daemon(server).host].host
+        return self.inventory.hosts_of(link.via)[0] if link.via else self._host(server)
 
     def _start_probe(self, host: Host) -> str:
         """Start the probe that measures links to a host; returns its endpoint."""
@@ -209,12 +200,8 @@ class Builder:
 
     def _shaper(self, host: Host, server: str, link: LinkSpec, probes: Mapping[str, str]) -> list[str]:
         gateways = {one.via for one in self.inventory.links if one.target == link.target}
-        upstream = (
-            self.state.endpoint(self.inventory.hosts_of(link.via)[0].name, server)
-            if link.via
-            else self._daemon(server).endpoint
-        )
         peer = self._peer(server, link).name
+        upstream = self.state.endpoint(peer, server) if link.via else self.state.server(server).endpoint
         part = self.pairs.get((host.name, peer))
         return ShaperSettings(
             upstream,

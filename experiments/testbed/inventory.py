@@ -304,6 +304,18 @@ class Inventory(_Table):
                 found.append(Host(name=name, node=node, spec=spec, address=address, **limits))
         return tuple(found)
 
+    def tables(self) -> dict[str, ServerSpec]:
+        """All servers and devices, by the names of their tables, such as ``edges.main``."""
+        return {
+            "cloud": self.cloud,
+            **{f"edges.{name}": edge for name, edge in self.edges.items()},
+            **{f"devices.{name}": device for name, device in self.devices.items()},
+        }
+
+    def servers(self) -> dict[str, ServerSpec]:
+        """Servers, by the names of their daemons: ``cloud`` and ``edge-NAME``."""
+        return {"cloud": self.cloud, **{f"edge-{name}": edge for name, edge in self.edges.items()}}
+
     def hosts_of(self, node: str) -> tuple[Host, ...]:
         """The hosts of one node."""
         return tuple(host for host in self.hosts() if host.node == node)
@@ -315,6 +327,10 @@ class Inventory(_Table):
     def link(self, source: str, target: str) -> LinkSpec | None:
         """The link from a client's node to a server's; None: not shaped."""
         return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
+
+    def link_to(self, source: str, server: str) -> LinkSpec | None:
+        """The link from a client's node to a server, by the name of its daemon."""
+        return self.link(source, self.servers()[server].node)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Pairs of nodes that communicate: (client's, server's), including those via another node."""

@@ -15,7 +15,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 
 from nearsight.common.errors import ConfigurationError, NotFound
-from nearsight.experiments.testbed.inventory import Inventory, LinkSpec, NodeSpec, ReplaySpec, ServerSpec
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, LinkSpec, NodeSpec, ReplaySpec
 
 _SEE_DOCS = "see docs/testbed.md"
 _UNKNOWN_KEY = "extra_forbidden"
@@ -47,8 +47,7 @@ def read_inventory(path: Path) -> Inventory:
         raise ConfigurationError(f"{path}: {_first(error)}", advice=_SEE_DOCS) from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
-    specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
-    named = [(key, file) for spec in specs for key, file in spec.files.items()]
+    named = [one for spec in inventory.tables().values() for one in spec.files.items()]
     named += [(f"nodes.{name}.key", node.key) for name, node in inventory.nodes.items() if node.key]
     named += [("wheel", inventory.wheel)] if inventory.wheel else []
     for key, file in named:
@@ -89,8 +88,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 def _check(inventory: Inventory) -> None:
     for name, spec in inventory.nodes.items():
         _check_node(name, spec)
-    _check_servers(inventory)
-    _check_devices(inventory)
+    _check_tables(inventory)
     _check_links(inventory)
     _check_hosts(inventory)
     if inventory.replay is not None:
@@ -103,33 +101,22 @@ def _check_hosts(inventory: Inventory) -> None:
     _require(count == 1, f"nodes: {count} hosts have the name {name!r}; give one of their nodes another name")
 
 
-def _check_servers(inventory: Inventory) -> None:
-    for name, server in {
-        "cloud": inventory.cloud,
-        **{f"edges.{name}": edge for name, edge in inventory.edges.items()},
-    }.items():
-        _check_its_node(inventory, name, server)
-        several = inventory.nodes[server.node].count > 1
-        _require(not several, f"{name}.node: {server.node!r} is several hosts; a server needs one")
-
-
-def _check_devices(inventory: Inventory) -> None:
-    for name, device in inventory.devices.items():
-        where = f"devices.{name}"
-        _check_its_node(inventory, where, device)
-        unknown = device.edge and device.edge not in inventory.edges
-        _require(not unknown, f"{where}.edge: there is no edge {device.edge!r}")
-        chosen = device.edge or len(inventory.edges) < 2
-        _require(bool(chosen), f"{where}: name the edge that it asks first")
+def _check_tables(inventory: Inventory) -> None:
+    for where, spec in inventory.tables().items():
+        _require(spec.node in inventory.nodes, f"{where}.node: there is no node {spec.node!r}")
+        if isinstance(spec, DeviceSpec):
+            unknown = spec.edge and spec.edge not in inventory.edges
+            _require(not unknown, f"{where}.edge: there is no edge {spec.edge!r}")
+            chosen = spec.edge or len(inventory.edges) < 2
+            _require(bool(chosen), f"{where}: name the edge that it asks first")
+        else:
+            several = inventory.nodes[spec.node].count > 1
+            _require(not several, f"{where}.node: {spec.node!r} is several hosts; a server needs one")
     carriers = [device.node for device in inventory.devices.values()]
     _require(
         len(set(carriers)) == len(carriers),
         "devices: a host has one device; give each table its own node",
     )
-
-
-def _check_its_node(inventory: Inventory, where: str, spec: ServerSpec) -> None:
-    _require(spec.node in inventory.nodes, f"{where}.node: there is no node {spec.node!r}")
 
 
 def _check_links(inventory: Inventory) -> None:

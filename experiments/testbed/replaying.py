@@ -6,7 +6,7 @@ import json
 import math
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -153,7 +153,7 @@ class Replay(SessionSteps[dict[str, object]]):
             "seconds": round(self._seconds, 3),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
             "models": dict(self._on_devices(self._models)),
-            "links": self._links(self._passed_before),
+            "links": self._links(),
             "daemons": [asdict(daemon) for daemon in self.state.daemons],
         }
 
@@ -299,37 +299,26 @@ class Replay(SessionSteps[dict[str, object]]):
                     advice=_NOT_KEPT,
                 )
 
-    def _passed(self) -> dict[str, dict[str, Any]]:
-        """Counters of each link so far, by host and name; they are up to one second old."""
-        links = [daemon for daemon in self.state.daemons if daemon.leads_to]
-        return {
-            f"{link.host}/{link.name}": json.loads(
-                self.nodes[link.host].read(f"counters-to-{link.leads_to}.json")
-            )
-            for link in links
-        }
+    def _passed(self) -> list[dict[str, Any]]:
+        """Counters of each link so far; they are up to one second old."""
+        return [
+            json.loads(self.nodes[link.host].read(f"counters-to-{link.leads_to}.json"))
+            for link in self.state.links
+        ]
 
-    def _links(self, before: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
+    def _links(self) -> dict[str, object]:
         """Bytes on each link during the replay; links are stopped first to complete their counters."""
-        links = [daemon for daemon in self.state.daemons if daemon.leads_to]
-        for link in links:
+        for link in self.state.links:
             self.nodes[link.host].stop([link.name])
-        after = self._passed()
-        return {
-            name: {
-                **{f"{way}_bytes": after[name][way]["bytes"] - before[name][way]["bytes"] for way in _WAYS},
-                "via": self._via(link),
-                "since_start": after[name],
+        found: dict[str, object] = {}
+        for link, before, after in zip(self.state.links, self._passed_before, self._passed(), strict=True):
+            spec = self.state.inventory.link_to(self.nodes[link.host].host.node, link.leads_to)
+            found[f"{link.host}/{link.name}"] = {
+                **{f"{way}_bytes": after[way]["bytes"] - before[way]["bytes"] for way in _WAYS},
+                "via": spec.via if spec is not None else "",
+                "since_start": after,
             }
-            for link in links
-            for name in [f"{link.host}/{link.name}"]
-        }
-
-    def _via(self, link: Daemon) -> str:
-        server = next(one for one in self.state.daemons if one.name == link.leads_to)
-        source, target = (self.nodes[one.host].host.node for one in (link, server))
-        found = self.state.inventory.link(source, target)
-        return found.via if found is not None else ""
+        return found
 
 
 def _process(visitor: Visitor) -> str:

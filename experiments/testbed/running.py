@@ -42,13 +42,20 @@ from nearsight.experiments.testbed.campaign import (
     visitors_of,
 )
 from nearsight.experiments.testbed.deployment import find_wheel
-from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import objects_on_show, photos_by_object
 from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
+
+_SETTINGS: Mapping[str, tuple[type[DaemonSettings], str]] = {
+    "cloud": (CloudSettings, "cloud"),
+    "edges": (EdgeSettings, "edge"),
+    "devices": (DeviceSettings, "device"),
+}
+"""Settings of the daemons of a kind of table, and their section in a configuration file."""
 
 
 def remove_results(whole: Sequence[Cell], out: Path) -> None:
@@ -126,12 +133,8 @@ def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
 
 def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> None:
     """Load the settings of all daemons and devices of one configuration, as they will."""
-    daemons: list[tuple[type[DaemonSettings], str, str, ServerSpec]] = [
-        (CloudSettings, "cloud", "cloud", inventory.cloud),
-        *((EdgeSettings, "edge", f"edges.{name}", edge) for name, edge in inventory.edges.items()),
-        *((DeviceSettings, "device", f"devices.{name}", one) for name, one in inventory.devices.items()),
-    ]
-    for settings_class, section, where, spec in daemons:
+    for where, spec in inventory.tables().items():
+        settings_class, section = _SETTINGS[where.partition(".")[0]]
         given: dict[str, object] = {**spec.settings, **spec.files}
         if isinstance(spec, DeviceSpec) and spec.shares and inventory.needs_keys:
             given["recognizer.peers.allowed"] = scratch
@@ -266,8 +269,7 @@ def digest_of(inventory: Inventory) -> str:
     A wheel counts only if the inventory names it: others are built anew for each run.
     """
     hashed = xxhash.xxh3_64()
-    specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
-    files = [file for spec in specs for _, file in sorted(spec.files.items())]
+    files = [file for spec in inventory.tables().values() for _, file in sorted(spec.files.items())]
     files += [log for file in files if (log := log_of(file)).exists()]
     files += [inventory.wheel] if inventory.wheel else []
     replay = inventory.replay

@@ -77,11 +77,19 @@ class TestbedState:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / STATE_FILE, _STORED.dump_python(self, mode="json", by_alias=True))
 
+    @property
+    def links(self) -> list[Daemon]:
+        """All links that run."""
+        return [daemon for daemon in self.daemons if daemon.leads_to]
+
+    def server(self, name: str) -> Daemon:
+        """A server by its name."""
+        return next(daemon for daemon in self.daemons if daemon.name == name)
+
     def endpoint(self, host: str, server: str) -> str:
         """Endpoint at which a host reaches a server: that of its link if there is one."""
-        found = {(daemon.host, daemon.name): daemon.endpoint for daemon in self.daemons}
-        link = found.get((host, f"link-to-{server}"))
-        return link or next(endpoint for (_, name), endpoint in found.items() if name == server)
+        links = (one for one in self.daemons if (one.host, one.leads_to) == (host, server))
+        return next(links, self.server(server)).endpoint
 
 
 _STORED = TypeAdapter(TestbedState)
