@@ -33,11 +33,10 @@ from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import (
     CATALOGUE,
-    NO_CONFIG,
     NO_STANDBY,
-    assignments,
     endpoint_of,
     start_daemon,
+    tier_arguments,
 )
 from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.protos import recognition_pb2
@@ -55,12 +54,15 @@ Ask = Callable[[bytes], str]
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Processes of a deployment and their addresses."""
+    """Processes of a deployment."""
 
     edge: ManagedProcess
     gateway: ManagedProcess
-    edge_endpoint: str
-    gateway_url: str
+
+    def url(self, scheme: str, path: str) -> str:
+        """Address of a path below the catalogue's at the gateway."""
+        address = endpoint_of(self.gateway).partition("://")[2]
+        return f"{scheme}://{address}/v1/catalogues/{CATALOGUE}/{path}"
 
 
 def photos_of(museums: Path) -> tuple[TaughtMuseum, list[bytes]]:
@@ -95,12 +97,9 @@ def deployed(
         cloud = start_daemon(group, "cloud", "cloud", {"database": museum.database})
         caches = {"cache.policy": "everything", "result_cache.enabled": result_cache}
         edge = start_daemon(group, "edge", "edge", {**NO_STANDBY, "cloud": endpoint_of(cloud), **caches})
-        endpoint = endpoint_of(edge)
-        given = ["--listen", "127.0.0.1:0", "--edge", endpoint, "--config", NO_CONFIG]
-        limits = assignments({"metrics_listen": "", "limits.rate_per_s": 1e6})
-        gateway = group.start("gateway", ["-m", "nearsight", "gateway", *given, *limits])
-        running = Deployment(edge, gateway, endpoint, endpoint_of(gateway))
-        _fill(endpoint, photos)
+        given = {"listen": "127.0.0.1:0", "edge": endpoint_of(edge), "limits.rate_per_s": 1e6}
+        running = Deployment(edge, group.start("gateway", tier_arguments("gateway", given)))
+        _fill(endpoint_of(edge), photos)
         yield running
 
 
@@ -125,13 +124,13 @@ def _ask(recognition: Stub, photo: bytes) -> Any:
 @contextmanager
 def _sdk(running: Deployment) -> Iterator[Ask]:
     settings = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
-    with Recognizer(running.edge_endpoint, None, CATALOGUE, settings=settings) as recognizer:
+    with Recognizer(endpoint_of(running.edge), None, CATALOGUE, settings=settings) as recognizer:
         yield lambda photo: recognizer.recognize_blocking(photo, timeout_s=_TIMEOUT_S).label or ""
 
 
 @contextmanager
 def _zeromq(running: Deployment) -> Iterator[Ask]:
-    with Channel(running.edge_endpoint, client_id="bench") as channel:
+    with Channel(endpoint_of(running.edge), client_id="bench") as channel:
         recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
 
         def ask(photo: bytes) -> str:
@@ -143,11 +142,11 @@ def _zeromq(running: Deployment) -> Iterator[Ask]:
 
 @contextmanager
 def _http(running: Deployment) -> Iterator[Ask]:
-    connection = http.client.HTTPConnection(urlsplit(running.gateway_url).netloc, timeout=_TIMEOUT_S)
-    path, headers = f"/v1/catalogues/{CATALOGUE}/recognize", {"Content-Type": "image/jpeg"}
+    address = urlsplit(running.url("http", "recognize"))
+    connection = http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
 
     def ask(photo: bytes) -> str:
-        connection.request("POST", path, photo, headers)
+        connection.request("POST", address.path, photo, {"Content-Type": "image/jpeg"})
         return json.loads(connection.getresponse().read())["label"] or ""
 
     yield ask
@@ -156,8 +155,7 @@ def _http(running: Deployment) -> Iterator[Ask]:
 
 @contextmanager
 def _stream(running: Deployment) -> Iterator[Ask]:
-    address = running.gateway_url.replace("http", "ws", 1)
-    with connect(f"{address}/v1/catalogues/{CATALOGUE}/stream") as connection:
+    with connect(running.url("ws", "stream")) as connection:
         connection.recv(timeout=_TIMEOUT_S)
 
         def ask(photo: bytes) -> str:
@@ -192,7 +190,7 @@ def bench_answers(quick: bool, museums: Path, folder: Path, report_step: ReportS
             for name, way in {"ZeroMQ": _zeromq, "SDK": _sdk, "HTTP": _http, "stream": _stream}.items()
         }
         servers: dict[str, ManagedProcess] = {"HTTP": running.gateway, "stream": running.gateway}
-        peer = stack.enter_context(gabriel_server(folder, running.edge_endpoint))
+        peer = stack.enter_context(gabriel_server(folder, endpoint_of(running.edge)))
         if peer is not None:
             ways["Gabriel"], servers["Gabriel"] = peer
         rows = measured(ways, servers, photos, rounds)

@@ -29,7 +29,6 @@ from websockets.asyncio.client import connect
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.gateway import Deployment, deployed, photos_of
-from nearsight.experiments.rig.tiers import CATALOGUE
 
 PER_SECOND, MAX_AGE_MS = 5.0, 250.0
 MAX_GROWTH_MIB = 8.0
@@ -120,7 +119,7 @@ def _variants(photo: bytes, rng: np.random.Generator) -> list[bytes]:
 def _run(
     running: Deployment, held: Sequence[Sequence[bytes]], streams: int, seconds: float
 ) -> dict[str, Any]:
-    url = f"{running.gateway_url.replace('http', 'ws', 1)}/v1/catalogues/{CATALOGUE}/stream"
+    url = running.url("ws", "stream")
     gateway = psutil.Process(running.gateway.pid)
     with child(_clients, url, held, streams, seconds) as clients:
         before_s = running.gateway.cpu_s(), running.edge.cpu_s()

@@ -8,7 +8,6 @@ blocks, so that changes of the machine's speed affect both equally.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.common.errors import NearsightError
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Network, Runtime
@@ -31,13 +29,12 @@ from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.framework.extra import require_experiments
+from nearsight.experiments.rig.model_edge import UNUSED_ENDPOINT, infer_once
 
 SIDES_PX = (16, 112, 224)
 """Side lengths of inputs of 3 KB, 151 KB and 602 KB."""
 MAX_OVERHEAD_MS = 1.0
 _WARM_UP = 20
-_UNREACHABLE = "tcp://127.0.0.1:9"
-_WAIT_S = 60.0
 
 
 QUICK = {"blocks": 3, "requests": 10}
@@ -81,7 +78,7 @@ def run(
         edge = EdgeDaemon(
             EdgeSettings(
                 server=ServerSettings(listen="tcp://127.0.0.1:0"),
-                cloud=_UNREACHABLE,
+                cloud=UNUSED_ENDPOINT,
                 models=ModelSettings(folder=folder / "models"),
             ),
             DaemonMetrics("edge"),
@@ -112,7 +109,8 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
     inside: list[list[float]] = []
     calls: list[float] = []
     with Recognizer(edge.endpoint, None, f"side{side_px}", settings=settings) as recognizer:
-        _wait_until_warm(recognizer, tensor)
+        for _ in range(_WARM_UP):
+            infer_once(recognizer, tensor)
         for _ in range(blocks):
             direct.append(times_ms(lambda x: network.run({"x": x}), [tensor] * requests))
             answers = [recognizer.infer(tensor) for _ in range(requests)]
@@ -135,19 +133,6 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
         "requests": len(calls),
         "reached": more_ms <= MAX_OVERHEAD_MS,
     }
-
-
-def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> None:
-    """Send requests until the network is resident; without a cloud the first requests may fail."""
-    until_s = time.monotonic() + _WAIT_S
-    warm = 0
-    while warm < _WARM_UP:
-        try:
-            recognizer.infer(tensor)
-            warm += 1
-        except NearsightError:
-            if time.monotonic() > until_s:
-                raise
 
 
 def _pooling_network(path: Path, side_px: int) -> Path:

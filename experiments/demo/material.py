@@ -93,7 +93,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     workers = os.cpu_count() or 1
     generate_museum(museum, settings, workers=workers, progress=stage("generating the museum"))
     database = museum / "cloud.db"
-    fill_catalogue(museum, database, threads=workers, progress=stage("filling the catalogue"))
+    fill_catalogue(museum, database, stage("filling the catalogue"))
     profile = profile_machine(museum, scenario.seed, stage("profiling this machine"))
     visits = generate_visits(
         np.random.default_rng([scenario.seed, 1]),

@@ -6,7 +6,7 @@ Reads ``requests.csv`` and ``summary.json`` of a demo's folder and writes ``demo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +103,11 @@ def _latency_over_time(
     axes.legend(**_BELOW, ncols=4)
 
 
-def _running_median(
-    times_s: np.ndarray[Any, Any], values: np.ndarray[Any, Any], width_s: float = 5.0
-) -> tuple[list[float], list[float]]:
+def _running_median(times_s: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Iterator[Sequence[float]]:
+    """Times each second, and medians of the values within 2.5 s of them."""
     centres = np.arange(0, times_s.max() + 1, 1.0)
-    windows = [(centre, values[np.abs(times_s - centre) <= width_s / 2]) for centre in centres]
-    filled = [(float(centre), float(np.median(window))) for centre, window in windows if len(window)]
-    return [centre for centre, _ in filled], [median for _, median in filled]
+    windows = [(centre, values[np.abs(times_s - centre) <= 2.5]) for centre in centres]
+    return zip(*((centre, np.median(window)) for centre, window in windows if len(window)), strict=True)
 
 
 def _latency_distribution(

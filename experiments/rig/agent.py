@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import platform
@@ -48,12 +49,8 @@ class AgentError(Exception):
 
 def check(order: Order) -> Answer:
     """Properties of this node, and what it lacks to run nearsight."""
-    missing = []
-    for module in ("venv", "ensurepip"):
-        try:
-            __import__(module)
-        except ImportError:
-            missing.append(f"Python's module {module} (Debian: apt-get install python3-venv)")
+    modules = [module for module in ("venv", "ensurepip") if importlib.util.find_spec(module) is None]
+    missing = [f"Python's module {module} (Debian: apt-get install python3-venv)" for module in modules]
     parent = order["folder"]
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)

@@ -30,7 +30,7 @@ from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import START_TIMEOUT_S, endpoint_of, metric_samples, start_daemon
 from nearsight.experiments.traces.model_requests import ModelRequests
 
-_UNUSED_ENDPOINT = "tcp://127.0.0.1:9"
+UNUSED_ENDPOINT = "tcp://127.0.0.1:9"
 _TIMEOUT_S = 60.0
 _IN_FLIGHT = 64
 _EXECUTIONS = 4
@@ -73,20 +73,9 @@ class ModelEdge:
         self._inputs = inputs
 
     def warm_up(self, names: Iterable[str]) -> None:
-        """Request each of these networks once, in the order of their names.
-
-        Early requests fail while the edge still waits for its cloud; they are retried until the edge detects
-        that it has none.
-        """
+        """Request each of these networks once, in the order of their names."""
         for name in sorted(names):
-            until_s = time.monotonic() + _TIMEOUT_S
-            while True:
-                try:
-                    self._clients[name].infer(self._inputs[name])
-                    break
-                except NearsightError:
-                    if time.monotonic() > until_s:
-                        raise
+            infer_once(self._clients[name], self._inputs[name])
 
     def costs(self, sizes: Mapping[str, int], rounds: int) -> dict[str, ModelCosts]:
         """Costs of networks at this edge: medians over rounds in which each network must be loaded.
@@ -165,6 +154,22 @@ class ModelEdge:
         return sum(one.value for one in metric_samples(self._metrics) if one.name == wanted)
 
 
+def infer_once(device: Recognizer, inputs: Tensor | Mapping[str, Tensor]) -> None:
+    """Request a network of an edge without a cloud.
+
+    Early requests fail while the edge still waits for its cloud; they are retried until the edge detects that
+    it has none.
+    """
+    until_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            device.infer(inputs)
+            return
+        except NearsightError:
+            if time.monotonic() > until_s:
+                raise
+
+
 @contextmanager
 def model_edge(
     folder: Path, models: Path, policy: str, budget_bytes: int, window_s: float = 600.0
@@ -197,7 +202,7 @@ def model_edge(
         network.close()
     runtime.close()
     settings = {
-        "cloud": _UNUSED_ENDPOINT,
+        "cloud": UNUSED_ENDPOINT,
         "metrics_listen": "127.0.0.1:0",
         "poll_s": 3600,
         "server.queue_timeout_s": _TIMEOUT_S,

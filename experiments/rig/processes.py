@@ -17,17 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psutil
 
-from nearsight.common.errors import SetupError, Unavailable
+from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.experiments.rig import agent
 
 T = TypeVar("T")
-ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
-"""Added to this process's environment (without the user's nearsight settings): one thread per library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +124,8 @@ class Process:
         """The end of its log on one line; only the last line if that is an error message."""
         return self._waited(timeout_s=0.0).log or "its log is empty"
 
-    def _failure(self, message: str) -> SetupError:
-        return SetupError(
+    def _failure(self, message: str, kind: type[NearsightError] = SetupError) -> NearsightError:
+        return kind(
             f"{self.place.describe(self.name)} {message}: {self.last_lines()}",
             advice=f"its log is {self.place.path(self.name)}.log",
         )
@@ -172,8 +169,7 @@ class ManagedProcess(Process):
     def check_alive(self) -> None:
         """Raise `Unavailable` if the process has ended."""
         if self.exit_code is not None:
-            failure = self._failure(self._ended())
-            raise Unavailable(failure.message, advice=failure.advice)
+            raise self._failure(self._ended(), Unavailable)
 
     def cpu_s(self) -> float:
         """CPU seconds used so far, user and system, with its children; the last value after its end."""
@@ -293,6 +289,7 @@ class ProcessGroup(Place):
 
 
 def start_order(place: Place, name: str, command: Sequence[str]) -> dict[str, Any]:
-    """The order that starts a daemon with the option ``--announce``."""
+    """The order that starts a daemon with the option ``--announce``, and one thread per library."""
     announced = ["--announce", place.path(f"{name}.json")]
-    return {"name": name, "command": [*command, *announced], "environment": dict(ENVIRONMENT)}
+    added = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return {"name": name, "command": [*command, *announced], "environment": added}

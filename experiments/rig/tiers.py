@@ -276,7 +276,7 @@ def metric_samples(metrics: str) -> list[Sample]:
 
 
 def fill_catalogue(
-    museum: Path, database: Path, *, threads: int, progress: Callable[[int, int], None]
+    museum: Path, database: Path, progress: Callable[[int, int], None] = lambda _done, _of: None
 ) -> None:
     """Add all exhibits of a museum to the catalogue, as ``nearsight cloud ingest`` does; skips known ones.
 
@@ -286,13 +286,12 @@ def fill_catalogue(
         If an exhibit was rejected.
     """
     pin_threads()
-    settings = CloudSettings(database=database)
-    trainer = ObjectTrainer(settings.recognition)
+    trainer = ObjectTrainer(CloudSettings().recognition)
     with (
         CatalogueStore(database, create=True) as store,
         closing(DatabaseCatalogue(store, CATALOGUE, trainer)) as catalogue,
     ):
-        report = ingest_folder(museum, catalogue, threads=threads, progress=progress)
+        report = ingest_folder(museum, catalogue, threads=os.cpu_count() or 1, progress=progress)
     if report.interrupted:
         raise KeyboardInterrupt
     if report.rejected:

@@ -40,8 +40,9 @@ _MODELS_PER_CALL = 32
 _STATE = {"cached objects": r"(\d+) of", "fetching": r"(\d+) objects", "decision": r"k=(\d+)"}
 """Entries of an edge's status that have the numbers of `CacheState`, in their order."""
 _PREFETCHED = r"(\d+) objects, (\d+) useful, (\d+) wasted"
-_BUILDS_AGAIN_S = 6.0
-"""Minimum quiet time while the cache is below its chosen size [s]. A build took 1.2 s in a warm-up."""
+_QUIET_S, _BUILDS_AGAIN_S = 1.0, 6.0
+"""Time without change of a settled cache [s]; the latter while the cache is below its chosen size. A build
+took 1.2 s in a warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class CacheState:
     fetching: int
     chosen: int = 0
 
-    def settles_in_s(self, quiet_s: float) -> float:
+    def settles_in_s(self) -> float:
         """Time without change after which the cache is settled [s]; inf while objects are fetched.
 
         After a build an edge pauses for four times the build's duration. An edge that chose to hold more
@@ -63,7 +64,7 @@ class CacheState:
         """
         if self.fetching:
             return math.inf
-        return max(quiet_s, _BUILDS_AGAIN_S) if self.cached < self.chosen else quiet_s
+        return _BUILDS_AGAIN_S if self.cached < self.chosen else _QUIET_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +138,13 @@ class WarmUp:
                 call.result()
         return count
 
-    def wait_settled(
-        self, *, objects: int | None = None, quiet_s: float = 1.0, timeout_s: float = 60.0
-    ) -> int:
+    def wait_settled(self, *, objects: int | None = None, timeout_s: float = 60.0) -> int:
         """Wait until the edge's cache no longer changes.
 
         Parameters
         ----------
         objects : int, optional
             Number of objects that the cache must hold then; None: the number that it chooses.
-        quiet_s : float
-            Time without change [s]; longer if the edge chose to hold more objects than it holds.
         timeout_s : float
             Timeout [s].
 
@@ -164,7 +161,7 @@ class WarmUp:
         deadline_s = time.monotonic() + timeout_s
         state, since_s = self.state(), time.monotonic()
         while True:
-            quiet = time.monotonic() - since_s >= state.settles_in_s(quiet_s)
+            quiet = time.monotonic() - since_s >= state.settles_in_s()
             if quiet and objects in {None, state.cached}:
                 return state.cached
             if time.monotonic() > deadline_s:

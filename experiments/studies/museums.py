@@ -120,8 +120,7 @@ class TaughtMuseum:
         """Paths of the photos of each exhibit."""
         self.seed = options.seed
         """Seed of the options."""
-        threads = os.cpu_count() or 1
-        fill_catalogue(self.folder, self.database, threads=threads, progress=lambda _done, _of: None)
+        fill_catalogue(self.folder, self.database)
 
     def testbed(self, name: str) -> Path:
         """Folder for the logs of an experiment's daemons."""

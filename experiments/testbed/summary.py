@@ -177,9 +177,9 @@ def _latency_cells(part: PartSummary) -> tuple[str, ...]:
 def _cost_cells(part: PartSummary) -> tuple[str, ...]:
     found = part.metrics
     return (
-        *(_or_dash(None if one is None else 100 * one, 1) for one in (found.recall, found.precision)),
+        *(_or_dash(one, 0.01) for one in (found.recall, found.precision)),
         *(f"{part.cpu_percent[tier]:.1f}" for tier in ("edge", "cloud")),
-        _or_dash(None if part.cloud_bytes is None else part.cloud_bytes / 1000, 1),
+        _or_dash(part.cloud_bytes, 1000),
     )
 
 
@@ -217,8 +217,8 @@ def _latency(runs: Sequence[float], timeout_s: float) -> str:
     return f"{middle} ({least}\N{EN DASH}{most})" if len(runs) > 1 else middle
 
 
-def _or_dash(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def _or_dash(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:.1f}"
 
 
 def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) -> Path:

@@ -43,7 +43,7 @@ PREFETCHING = "prefetching"
 ADAPTIVE = "prefetching-adaptive"
 COOPERATIVE = "cooperative"
 
-_SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
+_SETTLED_S, _POLL_S = 60.0, 0.25
 _DEVICE_START_S = 0.57
 """CPU time until a device's process is ready [s]; measured, 0.52 to 0.59 s, where all tiers share a machine.
 """
@@ -301,7 +301,7 @@ class _Run:
         """Wait until the edges' caches no longer change, as `rig.warming` does."""
         clock = self._events
         end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._caches()
-        while clock.now_s < min(end_s, since_s + max(one.settles_in_s(_QUIET_S) for one in state)):
+        while clock.now_s < min(end_s, since_s + max(one.settles_in_s() for one in state)):
             self._events.run(clock.now_s + _POLL_S)
             before, state = state, self._caches()
             if state != before:

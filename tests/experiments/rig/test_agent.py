@@ -100,13 +100,6 @@ def test_a_daemon_that_ignores_sigterm_is_killed_with_its_children(call: Calls) 
     wait_until(lambda: gone(child), what="end of the child")
 
 
-def test_the_state_of_an_ended_daemon_has_the_last_line_of_its_log(call: Calls) -> None:
-    call.start("cloud", "import sys; print('loading'); sys.exit('error: no such catalogue')")
-    state = call("wait", name="cloud", timeout_s=100.0)
-    assert not state["running"]
-    assert state["log"] == "error: no such catalogue"
-
-
 def test_another_process_that_reuses_the_process_id_is_not_stopped(call: Calls, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as other:
         record = {"pid": other.pid, "started": 1}

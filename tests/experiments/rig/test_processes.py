@@ -27,9 +27,6 @@ file.with_suffix(".part").write_text(json.dumps({"endpoint": "tcp://here:1"}))
 file.with_suffix(".part").rename(file)
 signal.pause()
 """
-STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN)" + ANNOUNCES.replace(
-    "signal.pause()", "while True: signal.pause()"
-)
 FAILS = "import sys; print('loading'); print('error: no such catalogue', file=sys.stderr); sys.exit(5)"
 
 
@@ -59,13 +56,6 @@ def test_a_daemon_that_does_not_announce_itself_is_an_error_after_the_timeout(tm
         with pytest.raises(SetupError, match="edge was not ready within 0 s"):
             daemon.wait_ready(timeout_s=0.1)
     assert ended(daemon.pid)
-
-
-def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    with ProcessGroup(tmp_path) as group:
-        daemon = group.start("edge", ["-c", STUBBORN])
-        daemon.wait_ready()
-        assert daemon.stop(grace_s=0.2) == -signal.SIGKILL
 
 
 def test_all_processes_are_stopped_if_the_block_fails(tmp_path: Path) -> None:
@@ -172,12 +162,3 @@ def test_the_shaper_daemon_announces_its_measured_error_and_writes_its_counters(
         assert {"rtt_error_ms", "up_error_percent", "down_error_percent"} <= set(calibration)
         assert shaper.stop(grace_s=100.0) == 0
     assert '"bytes": 0' in stats.read_text()
-
-
-def test_the_shaper_daemon_refuses_an_invalid_endpoint(tmp_path: Path) -> None:
-    with (
-        ProcessGroup(tmp_path) as group,
-        pytest.raises(SetupError, match=r"not an endpoint: 'nowhere'.*tcp://"),
-    ):
-        order = ShaperSettings("nowhere", LinkShape(), str(tmp_path / "stats.json"))
-        group.start("shaper", order.arguments()).wait_ready()

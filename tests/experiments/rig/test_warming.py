@@ -66,25 +66,25 @@ def test_the_state_of_a_cache_is_read_from_the_status_of_the_edge(serve: list[Rp
 
 def test_a_cache_is_settled_after_a_time_without_changes(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(0, 20, 25, 30), serve)
-    assert WarmUp(endpoint).wait_settled(quiet_s=1.0, timeout_s=60) == 30
+    assert WarmUp(endpoint).wait_settled() == 30
 
 
 def test_a_cache_below_its_chosen_size_settles_later_and_one_that_fetches_does_not() -> None:
-    assert CacheState(30, 0, 30).settles_in_s(1.0) == 1.0
-    assert CacheState(30, 0, 40).settles_in_s(1.0) > 4 * 1.2, "four times the longest build that was seen"
-    assert CacheState(30, 2, 30).settles_in_s(1.0) == math.inf
+    assert CacheState(30, 0, 30).settles_in_s() == 1.0
+    assert CacheState(30, 0, 40).settles_in_s() > 4 * 1.2, "four times the longest build that was seen"
+    assert CacheState(30, 2, 30).settles_in_s() == math.inf
 
 
 def test_waiting_for_the_chosen_size_ends_after_the_timeout(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(30, chosen=40), serve)
-    assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=5.0) == 30
+    assert WarmUp(endpoint).wait_settled(timeout_s=5.0) == 30
 
 
 def test_a_required_size_that_is_not_reached_is_an_error(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(30, fetching=2), serve)
     with pytest.raises(SetupError, match="holds 30 objects"):
-        WarmUp(endpoint).wait_settled(objects=50, quiet_s=0.0, timeout_s=0.0)
-    assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=0.0) == 30
+        WarmUp(endpoint).wait_settled(objects=50, timeout_s=0.0)
+    assert WarmUp(endpoint).wait_settled(timeout_s=0.0) == 30
 
 
 def test_an_edge_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
