@@ -69,6 +69,24 @@ def child(target: Callable[..., None], *arguments: object) -> Iterator[Connectio
         ours.close()
 
 
+@contextmanager
+def repeated(period_s: float, work: Callable[[], None]) -> Iterator[None]:
+    """Call a function periodically, in a thread, while the block runs."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(period_s):
+            work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def use_keys(socket: zmq.Socket[bytes], keys: ClientSecurity | None) -> None:
     """Let a plain ZeroMQ socket connect with the keys of a client, if there are keys."""
     if keys is not None:

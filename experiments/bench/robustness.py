@@ -46,6 +46,7 @@ from nearsight.experiments.bench.clients import (
     PhotoResult,
     answer_of,
     child,
+    repeated,
     run_attacker,
     run_honest_clients,
 )
@@ -211,7 +212,8 @@ def _run_round(scenario: Scenario, museum: TaughtMuseum, folder: Path) -> dict[s
     with ExitStack() as stack:
         group = stack.enter_context(ProcessGroup(folder))
         daemon, victim = _start_victim(scenario, museum, folder, group)
-        meter = stack.enter_context(_Meter(daemon))
+        meter = _Meter(daemon)
+        stack.enter_context(repeated(_SAMPLE_S, meter.measure))
         honest = stack.enter_context(child(run_honest_clients, victim)) if scenario.honest else None
         hostile = stack.enter_context(child(run_attacker, scenario.run, victim))
         asked = _Samples(honest)
@@ -294,16 +296,11 @@ def _make_keys(keys: Path) -> Path:
 
 
 class _Meter:
-    """Measures memory, descriptors and threads of a daemon for a ``with`` block.
-
-    Kills the daemon if its memory exceeds `KILL_MIB`.
-    """
+    """Measures memory, descriptors and threads of a daemon; kills it if its memory exceeds `KILL_MIB`."""
 
     def __init__(self, daemon: ManagedProcess) -> None:
         self._daemon = daemon
         self._process = psutil.Process(daemon.pid)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._measure)
         self.ended = ""
         self.most_mib = 0.0
         self.most_descriptors = self.most_threads = 0
@@ -313,29 +310,21 @@ class _Meter:
         processes = [self._process, *self._process.children(recursive=True)]
         return sum(float(one.memory_info().rss) for one in processes) / 2**20
 
-    def __enter__(self) -> _Meter:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _measure(self) -> None:
-        while not self._over.wait(_SAMPLE_S):
-            try:
-                mib = self.now_mib()
-                self.most_descriptors = max(self.most_descriptors, self._process.num_fds())
-                self.most_threads = max(self.most_threads, self._process.num_threads())
-            except psutil.Error:
-                mib = 0.0
-            self.most_mib = max(self.most_mib, mib)
-            if mib > KILL_MIB:
-                self.ended = f"killed at {mib:.0f} MiB"
-                with suppress(psutil.Error):
-                    self._process.kill()
-            elif self._daemon.exit_code is not None:
-                self.ended = self.ended or f"the daemon ended with exit status {self._daemon.exit_code}"
+    def measure(self) -> None:
+        """Measure once."""
+        try:
+            mib = self.now_mib()
+            self.most_descriptors = max(self.most_descriptors, self._process.num_fds())
+            self.most_threads = max(self.most_threads, self._process.num_threads())
+        except psutil.Error:
+            mib = 0.0
+        self.most_mib = max(self.most_mib, mib)
+        if mib > KILL_MIB:
+            self.ended = f"killed at {mib:.0f} MiB"
+            with suppress(psutil.Error):
+                self._process.kill()
+        elif self._daemon.exit_code is not None:
+            self.ended = self.ended or f"the daemon ended with exit status {self._daemon.exit_code}"
 
 
 class _Samples:

@@ -13,11 +13,10 @@ import random
 import re
 import signal
 import statistics
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from nearsight.cloud.access import RemoteCatalogue
 from nearsight.common.catalogue.training import NewObject
 from nearsight.common.rpc.client import Channel
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
+from nearsight.experiments.bench.clients import repeated
 from nearsight.experiments.bench.robustness import MUSEUM
 from nearsight.experiments.bench.soak_application import Application, Tally
 from nearsight.experiments.framework.experiment import RunOptions
@@ -115,7 +115,7 @@ class _Soak:
             self._start_application(f"application {number}")
         self._began_s = time.monotonic()
         self._half_s = self._began_s + seconds / 2
-        with self._metered():
+        with repeated(_METER_PERIOD_S, self._meter):
             self._run_events(seconds, report_step)
         self._tallies += [application.end() for application in self._applications.values()]
         for daemon in self._daemons.values():
@@ -263,26 +263,13 @@ class _Soak:
 
     # ---- resource usage
 
-    @contextmanager
-    def _metered(self) -> Any:
-        over = threading.Event()
-
-        def meter() -> None:
-            while not over.wait(_METER_PERIOD_S):
-                for name, one in (self._daemons | self._applications).items():
-                    with suppress(psutil.Error):
-                        process = psutil.Process(one.pid)
-                        mib = round(process.memory_info().rss / 2**20, 1)
-                        usage = (time.monotonic(), mib, process.num_fds(), process.num_threads())
-                        self._usage[name, one.pid].append(usage)
-
-        thread = threading.Thread(target=meter)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    def _meter(self) -> None:
+        for name, one in (self._daemons | self._applications).items():
+            with suppress(psutil.Error):
+                process = psutil.Process(one.pid)
+                mib = round(process.memory_info().rss / 2**20, 1)
+                usage = (time.monotonic(), mib, process.num_fds(), process.num_threads())
+                self._usage[name, one.pid].append(usage)
 
 
 def growth_laws(usage: Usage, half_s: float) -> list[dict[str, Any]]:

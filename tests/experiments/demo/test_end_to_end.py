@@ -1,27 +1,20 @@
-"""A small demo with real daemons: every photo is answered, also if the edge is killed during the replay."""
+"""A small demo with real daemons: every photo is answered."""
 
 import json
-import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 
 import psutil
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.device.recognizer import Recognizer
-from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.demo.material import prepare
-from nearsight.experiments.demo.run import DemoResult, edge_settings, run_demo
+from nearsight.experiments.demo.run import DemoResult, run_demo
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, Scenario
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.rig.replay import Ledger, replay
-from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_request_rows, summarise
-from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed, endpoint_of
-from nearsight.experiments.traces.plan import PlannedPhoto, load_photos, plan_from_requests
-from support.waiting import wait_until
+from nearsight.experiments.rig.processes import ProcessGroup
+from nearsight.experiments.rig.rows import read_request_rows, summarise
+from nearsight.experiments.rig.tiers import endpoint_of, start_daemon
 
 pytestmark = pytest.mark.system
 
@@ -38,7 +31,6 @@ TINY = Scenario(
     link=LinkShape(rtt_ms=10.0, up_mbps=50.0, down_mbps=50.0),
     timeout_s=60.0,
 )
-NO_PREFETCHING = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
 
 
 @dataclass(frozen=True)
@@ -114,62 +106,22 @@ def test_a_second_run_uses_the_existing_museum(played: Played) -> None:
     assert len(stages) == 4
 
 
-@pytest.fixture(scope="module")
-def tiers(played: Played, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A running cloud, link and edge."""
-    museum = played.result.museum
-    with deployed(
-        tmp_path_factory.mktemp("tiers"),
-        database=museum / "cloud.db",
-        edges={"": edge_settings(museum / "profile.json")},
-        network=TINY.link,
-        seed=TINY.seed,
-        opened=False,
-    ) as running:
-        yield running
-
-
 def test_the_replay_command_replays_visits_with_running_daemons(
-    played: Played, tiers: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    visits = str(played.folder / "traces" / "visits.csv")
-    given = ["--photos", str(played.result.museum), "--cloud", tiers.link.endpoint, "--seconds", "2"]
-    given += ["--timeout", "60"]
-    config = tmp_path / "empty.toml"
+    museum, visits = played.result.museum, str(played.folder / "traces" / "visits.csv")
+    config, out = tmp_path / "empty.toml", tmp_path / "rows.csv"
     config.touch()
-    out = tmp_path / "rows.csv"
-    arguments = ["replay", visits, *given, "--visitor", "visitor-002", "--config", str(config)]
-    assert main([*arguments, "--unknown-share", "0.3", "--json", "--out", str(out)]) == 0
+    with ProcessGroup(tmp_path) as group:
+        cloud = start_daemon(group, "cloud", "cloud", {"database": museum / "cloud.db"})
+        given = ["--photos", str(museum), "--cloud", endpoint_of(cloud), "--config", str(config)]
+        given += ["--seconds", "2", "--timeout", "60", "--visitor", "visitor-002", "--unknown-share", "0.3"]
+        assert main(["replay", visits, *given, "--json", "--out", str(out)]) == 0
     printed = json.loads(capsys.readouterr().out)
     rows = read_request_rows(out)
     assert printed["requests"] == printed["answered"] == len(rows) == 2
     assert {row.visitor for row in rows} == {"visitor-002"}
     assert {row.answered_by for row in rows} == {"cloud"}
-
-
-def test_every_request_has_one_outcome_if_the_edge_is_killed_during_the_replay(
-    played: Played, tiers: Deployment
-) -> None:
-    museum, edge = played.result.museum, tiers.edges[""]
-    traces = sorted((played.folder / "traces").glob("visitor-*.csv"))
-    photos = [photo for trace in traces for photo in plan_from_requests(trace, museum)]
-    plan = [
-        PlannedPhoto(number * 0.1, photo.object_id, photo.path)
-        for number, photo in enumerate(islice(cycle(photos), 18))
-    ]
-
-    def kill_edge_after_six(row: RequestRow) -> None:
-        if row.number == 6:
-            edge.send_signal(signal.SIGKILL)
-
-    held, endpoints = load_photos(plan), (endpoint_of(edge), tiers.link.endpoint)
-    with Recognizer(*endpoints, CATALOGUE, device_id="v", settings=NO_PREFETCHING) as recognizer:
-        rows = replay(plan, held, recognizer, Ledger("", "v", kill_edge_after_six), timeout_s=60.0)
-        wait_until(lambda: edge.exit_code == -signal.SIGKILL, what="the end of the edge")
-        later = replay(plan[:6], held, recognizer, Ledger("", "v"), timeout_s=60.0)
-    assert (len(rows), len(later)) == (18, 6)
-    assert accounting_errors([*rows, *later]) == []
-    assert {row.answered_by for row in later} == {"cloud"}
 
 
 def test_a_demo_with_invalid_options_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
