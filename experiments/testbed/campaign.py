@@ -138,19 +138,16 @@ def compared_configurations(inventory: Inventory) -> Mapping[str, ConfigurationS
     return {name: known[name] for name in names}
 
 
-def baseline_of(inventory: Inventory, replay: ReplaySpec) -> dict[str, int]:
+def baseline_of(inventory: Inventory) -> dict[str, int]:
     """Values of the variables at the baseline; 0 classes: all objects in the cloud's database."""
+    replay = replay_of(inventory)
     devices = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
-    return {
-        "visitors": replay.visitors or devices,
-        "sections": replay.sections,
-        "classes": replay.classes,
-    }
+    return {"visitors": replay.visitors or devices, "sections": replay.sections, "classes": replay.classes}
 
 
-def points(inventory: Inventory, replay: ReplaySpec) -> tuple[Point, ...]:
+def points(inventory: Inventory) -> tuple[Point, ...]:
     """All points of an inventory, in the order of the file; only the baseline if nothing is varied."""
-    baseline = baseline_of(inventory, replay)
+    baseline = baseline_of(inventory)
     varied = [
         Point() if value == baseline[variable] else Point(variable, str(value))
         for variable in baseline
@@ -177,11 +174,10 @@ def at_point(inventory: Inventory, point: Point) -> Inventory:
 
 def cells(inventory: Inventory) -> tuple[Cell, ...]:
     """All cells to measure; all configurations of a run and point are adjacent."""
-    replay = replay_of(inventory)
     return tuple(
         Cell(configuration, point, run)
-        for run in range(1, replay.runs + 1)
-        for point in points(inventory, replay)
+        for run in range(1, replay_of(inventory).runs + 1)
+        for point in points(inventory)
         for configuration in compared_configurations(inventory)
     )
 

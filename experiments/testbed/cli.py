@@ -194,8 +194,7 @@ def _show_results(cells: Sequence[Cell], folder: Path, inventory: Inventory, as_
     from nearsight.experiments.testbed.campaign import baseline_of, replay_of
     from nearsight.experiments.testbed.summary import notes, summarise_sweep, tables
 
-    replay = replay_of(inventory)
-    parts = summarise_sweep(cells, folder, replay.timeout_s)
+    parts = summarise_sweep(cells, folder, replay_of(inventory).timeout_s)
     write_json(folder / "summary.json", [asdict(part) for part in parts])
     if as_json:
         print_json([asdict(part) for part in parts])
@@ -204,7 +203,7 @@ def _show_results(cells: Sequence[Cell], folder: Path, inventory: Inventory, as_
         print_table(one.columns, one.rows, title=one.title, right=one.columns[2:], whole=one.columns[:2])
     for note in notes(parts):
         print_line(note)
-    picture = _draw(parts, folder, baseline_of(inventory, replay))
+    picture = _draw(parts, folder, baseline_of(inventory))
     print_line(f"Results: {folder}/summary.json{picture}; the rows are in its sub-folders")
 
 

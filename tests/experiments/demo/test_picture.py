@@ -21,7 +21,7 @@ FAILED = replace(ROW, outcome="Overloaded", answered_by="", answered="")
 LOST = replace(FAILED, outcome="lost", outcomes=0, latency_ms=math.nan)
 
 
-@pytest.mark.parametrize("rows", [[ROW, replace(ROW, time_s=7.0)], [ROW, FAILED, LOST], [LOST]])
+@pytest.mark.parametrize("rows", [[ROW, FAILED, LOST], [LOST]])
 def test_a_figure_is_drawn_for_any_outcomes(tmp_path: Path, rows: list[RequestRow]) -> None:
     ways = {"to-cloud": {"up": 1, "down": 1}}
     result = ConfigurationResult("only-cloud", tuple(rows), ways, {}, {}, FULL.timeout_s)

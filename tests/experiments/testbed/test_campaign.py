@@ -161,13 +161,8 @@ def test_own_and_built_in_configurations_can_be_named_together(tmp_path: Path) -
         compared_configurations(read(tmp_path, MINIMAL + 'configurations = ["prefetch"]'))
 
 
-def points_of(inventory: Inventory) -> tuple[Point, ...]:
-    assert inventory.replay is not None
-    return points(inventory, inventory.replay)
-
-
 def test_points_vary_one_variable_and_the_baseline_is_measured_once(tmp_path: Path) -> None:
-    assert [point.name for point in points_of(read(tmp_path, SWEEP))] == [
+    assert [point.name for point in points(read(tmp_path, SWEEP))] == [
         "visitors-1",
         "baseline",
         "visitors-10",
@@ -179,7 +174,7 @@ def test_points_vary_one_variable_and_the_baseline_is_measured_once(tmp_path: Pa
 
 def test_without_a_sweep_only_the_baseline_is_measured(tmp_path: Path) -> None:
     text = SWEEP.partition("[sweep]")[0]
-    assert points_of(read(tmp_path, text)) == (Point(),)
+    assert points(read(tmp_path, text)) == (Point(),)
 
 
 def test_the_value_of_a_point_changes_the_replay(tmp_path: Path) -> None:
