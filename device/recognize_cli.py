@@ -217,16 +217,11 @@ def _exit_code(outcomes: Sequence[Recognition | NearsightError]) -> int:
 
 def _why_edge_is_empty(settings: DeviceSettings, outcomes: Sequence[Recognition | NearsightError]) -> str:
     """The edge's reason why its cache is empty; empty if it is not, or the edge was not called."""
-    from nearsight.common.operation.explain import ask_explanations
     from nearsight.common.operation.status import ask_status
 
     last = next((one for one in reversed(outcomes) if not isinstance(one, NearsightError)), None)
     if last is None or last.answered_by != "cloud" or "edge" not in {hop.tier for hop in last.hops}:
         return ""
     edge, keys = [settings.edge.endpoint or DEFAULT_ENDPOINTS["edge"]], settings.client_security().edge
-    (explained,) = ask_explanations(edge, timeout_s=_EMPTY_TIMEOUT_S, security=keys)
-    for decision in explained.decisions:
-        if decision.catalogue == settings.catalogue:
-            return dict(decision.facts).get("why empty", "")
     (status,) = ask_status(edge, timeout_s=_EMPTY_TIMEOUT_S, security=keys)
     return dict(status.details).get(f"{settings.catalogue}: why empty", "")

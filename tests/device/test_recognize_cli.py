@@ -11,8 +11,6 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import Overloaded
-from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
-from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import RpcServer, ServerSettings
@@ -169,16 +167,12 @@ def test_labels_do_not_steer_the_terminal(
 WHY = "no lookup here is as fast as the cloud"
 
 
-@pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize(("answered_by", "says"), [("cloud", 1), ("edge", 0)])
 def test_after_an_answer_of_the_cloud_the_edge_explains_its_empty_cache(
-    answered_by: str, says: int, decided: bool, photo: str, capsys: pytest.CaptureFixture[str]
+    answered_by: str, says: int, photo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    terms = LatencyTerms(0, 11.0, 0.9, 0.0, 12.0, 23.0)
-    decision = Explanation("museum", 1.0, terms, facts=(("why empty", WHY),))
     services = [
         ScriptedRecognition(always(answered_by)),
-        ExplanationService(lambda: (decision,) if decided else ()),
         HealthService("edge", lambda: True, lambda: (("museum: why empty", WHY),)),
     ]
     with RpcServer(services, tier="edge", settings=ServerSettings()) as edge:
