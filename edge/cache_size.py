@@ -6,12 +6,17 @@ millisecond for 10,000 objects, is simpler than a search, and cannot stop at a l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
-from nearsight.common.object_cache.expected_latency import ExpectedLatency, FloatArray, LatencyTerms
+from nearsight.common.object_cache.expected_latency import (
+    ExpectedLatency,
+    FloatArray,
+    LatencyTerms,
+    why_chosen,
+)
 from nearsight.edge.request_distribution import Ranking
 
 
@@ -25,7 +30,7 @@ class CacheSizeDecision:
     """Largest size that was allowed."""
     terms: LatencyTerms
     """Equation 2.3 at the chosen size."""
-    alternatives: Mapping[int, LatencyTerms] = field(default_factory=dict)
+    alternatives: tuple[LatencyTerms, ...] = ()
     """The same at other sizes: no cache (0), k - 1, k + 1 and ``k_max``, where these exist."""
     object_ids: tuple[str, ...] = ()
     """Objects that the cache should hold, most probable first, length k."""
@@ -88,18 +93,7 @@ def choose_size(costs: Costs, ranking: Ranking, k_max: int | None = None) -> Cac
     largest = len(latency_ms) - 1
     k = int(np.argmin(latency_ms))
     sizes = {0, k - 1, k + 1, largest} - {k}
-    alternatives = {size: expected.terms(size, latency_ms) for size in sorted(sizes) if 0 <= size <= largest}
+    others = tuple(expected.terms(size, latency_ms) for size in sorted(sizes) if 0 <= size <= largest)
     terms = expected.terms(k, latency_ms)
-    why = _why(terms, alternatives, largest)
-    return CacheSizeDecision(k, largest, terms, alternatives, ranking.top(k), why)
-
-
-def _why(terms: LatencyTerms, alternatives: Mapping[int, LatencyTerms], k_max: int) -> str:
-    others = ", ".join(f"k={size}: {other.expected_ms:.2f} ms" for size, other in alternatives.items())
-    sum_of_terms = (
-        f"{terms.lookup_ms:.2f} ms lookup + (1 - {terms.recall:.3f} recall x "
-        f"{terms.cached_probability:.3f} cached) x {terms.miss_ms:.1f} ms miss"
-    )
-    bound = " (the largest size allowed)" if terms.k == k_max else ""
-    line = f"k={terms.k}{bound}: {terms.expected_ms:.2f} ms = {sum_of_terms}"
-    return f"{line}; {others}" if others else line
+    why = why_chosen(terms, others, " (the largest size allowed)" if k == largest else "")
+    return CacheSizeDecision(k, largest, terms, others, ranking.top(k), why)

@@ -151,7 +151,7 @@ class Optimizer:
             return f"its models are still being fetched (k={decision.k})"
         if not decision.k_max:
             return "load or memory permit no object"
-        return why_cache_is_empty("cloud", decision.terms, decision.alternatives.values())
+        return why_cache_is_empty("cloud", decision.terms, decision.alternatives)
 
     def decide(self, inputs: DecisionInputs, k_max: int) -> CacheSizeDecision:
         """Objects that the cache should hold now, at most ``k_max``.
@@ -211,4 +211,4 @@ def _explained(policy: str, object_ids: tuple[str, ...], ranking: Ranking, costs
     """A baseline's choice with its terms of equation 2.3."""
     terms, offload, size = costs.terms_of(object_ids, ranking), costs.terms_of((), ranking), len(object_ids)
     why = f"{policy}: k={size}, {terms.expected_ms:.2f} ms expected, without a cache {costs.miss_ms:.2f} ms"
-    return CacheSizeDecision(size, size, terms, {0: offload} if size else {}, object_ids, why)
+    return CacheSizeDecision(size, size, terms, (offload,) if size else (), object_ids, why)

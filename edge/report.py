@@ -51,7 +51,7 @@ def explanation_of(cache: CatalogueCache, load: str, memory: str, standbys: Stan
         cache.name,
         max(0.0, cache.clock.monotonic() - cache.decided_s),
         decision.terms,
-        tuple(terms for _, terms in sorted(decision.alternatives.items())),
+        decision.alternatives,
         decision.k_max,
         decision.why,
         decision.object_ids,

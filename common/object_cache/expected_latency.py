@@ -33,6 +33,31 @@ class LatencyTerms:
     expected_ms: float
     features: int = 0
 
+    @property
+    def size(self) -> str:
+        """The size and the number of features, as a text for people."""
+        return f"k={self.k} with {self.features} features" if self.features else f"k={self.k}"
+
+
+def why_chosen(chosen: LatencyTerms, others: Iterable[LatencyTerms], note: str = "") -> str:
+    """Explain a choice in one line: its terms, and the latencies of the other choices.
+
+    Parameters
+    ----------
+    chosen : LatencyTerms
+        The terms of the choice.
+    others : iterable of LatencyTerms
+        The terms of the alternatives.
+    note : str
+        Remark about the chosen size.
+    """
+    work = "extraction and lookup" if chosen.features else "lookup"
+    missed = f"1 - {chosen.recall:.3f} recall x {chosen.cached_probability:.3f} cached"
+    total = f"{chosen.lookup_ms:.2f} ms {work} + ({missed}) x {chosen.miss_ms:.1f} ms miss"
+    line = f"{chosen.size}{note}: {chosen.expected_ms:.2f} ms = {total}"
+    compared = ", ".join(f"{one.size}: {one.expected_ms:.2f} ms" for one in others)
+    return f"{line}; {compared}" if compared else line
+
 
 def why_cache_is_empty(tier: str, offload: LatencyTerms, others: Iterable[LatencyTerms]) -> str:
     """Explain in one sentence why asking the next tier directly is faster than a lookup in the cache.

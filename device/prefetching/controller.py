@@ -239,7 +239,7 @@ class PrefetchController:
             self._catalogue,
             age_s,
             decision.terms,
-            tuple(terms for _, terms in sorted(decision.alternatives.items())),
+            decision.alternatives,
             self._k_max,
             decision.why,
             decision.object_ids,
@@ -378,7 +378,7 @@ class PrefetchController:
                 return
             stay = [name for name in answering if name not in models][: max(0, self._k_max - len(models))]
             models.update((name, answering[name]) for name in stay)
-        wait_s = self._snapshots.serve(self._current, [*models.values()], decision.query_features)
+        wait_s = self._snapshots.serve(self._current, [*models.values()], decision.terms.features)
         if wait_s > 0:
             self._background.submit(self._assemble, name="assemble", after_s=wait_s)
         elif self._observer is not None:
@@ -386,7 +386,7 @@ class PrefetchController:
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
         """The objects to answer with; without an answer of the edge also others in memory, within k_max."""
-        if not self._edge_away or not decision.k:
+        if not self._edge_away or not decision.terms.k:
             return decision.object_ids
         others = [name for name in self._held.versions() if name not in decision.object_ids]
         return (*decision.object_ids, *reversed(others))[: self._k_max]

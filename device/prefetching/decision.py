@@ -7,7 +7,7 @@ number of features, and the lowest minimum is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,12 +18,11 @@ from nearsight.common.object_cache.expected_latency import (
     FloatArray,
     LatencyTerms,
     why_cache_is_empty,
+    why_chosen,
 )
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import CacheProfile
 
-Choice = tuple[int, int]
-"""(k, number of features)."""
 _TOLERANCE = 0.15
 """Relative change of the inputs of a decision up to which the decision is kept."""
 
@@ -53,16 +52,13 @@ class ExtractionCurves:
 class PrefetchDecision:
     """The objects that a device should cache, the features that it should extract, and the reasons."""
 
-    k: int
-    """Number of objects in the cache, including the current one; 0: offload every photo."""
-    query_features: int
-    """Number of features to extract for a lookup; not used if ``k`` is 0."""
     terms: LatencyTerms
-    """Equation 4.1 for this choice."""
+    """Equation 4.1 for the chosen number of objects, including the current one, and of features to extract
+    for a lookup; k = 0: offload every photo."""
     object_ids: tuple[str, ...]
     """Length k: the current object, then the others, the most probable first."""
-    alternatives: Mapping[Choice, LatencyTerms]
-    """By (k, features): no cache, one object fewer and one more, and the best k for every other number of
+    alternatives: tuple[LatencyTerms, ...]
+    """By size: no cache, one object fewer and one more, and the best size for every other number of
     features."""
     why: str
     """The decision in one line, for people."""
@@ -137,16 +133,13 @@ class PrefetchOptimizer:
         best = {features: int(np.argmin(latency)) for features, latency in latencies.items()}
         features = min(best, key=lambda number: (latencies[number][best[number]], best[number], number))
         k = best[features]
-        choices = [(number, best[number]) for number in best]
-        choices += [(features, near) for near in (0, k - 1, k + 1) if 0 <= near < len(latencies[features])]
-        alternatives = {
-            (size, number): equations[number].terms(size, latencies[number], number)
-            for number, size in sorted(choices)
-            if (number, size) != (features, k)
-        }
-        terms = equations[features].terms(k, latencies[features], features)
-        why = _why(terms, features, alternatives)
-        return PrefetchDecision(k, features, terms, names[:k], alternatives, why)
+        choices = {(best[number], number) for number in best}
+        choices |= {(near, features) for near in (0, k - 1, k + 1) if 0 <= near < len(latencies[features])}
+        terms, *others = (
+            equations[number].terms(size, latencies[number], number)
+            for size, number in ((k, features), *sorted(choices - {(k, features)}))
+        )
+        return PrefetchDecision(terms, names[:k], tuple(others), why_chosen(terms, others))
 
 
 def _equation(curves: ExtractionCurves, cached: FloatArray, facts: PrefetchFacts) -> ExpectedLatency:
@@ -171,19 +164,6 @@ def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away:
         return "no object was recognised yet; the decision needs one"
     if decision is None:
         return "the edge does not answer" if edge_away else "the edge has not predicted yet"
-    if decision.k:
-        return f"its models are still being fetched (k={decision.k})"
-    return why_cache_is_empty("edge", decision.terms, decision.alternatives.values())
-
-
-def _why(terms: LatencyTerms, features: int, alternatives: Mapping[Choice, LatencyTerms]) -> str:
-    others = ", ".join(
-        f"k={size} with {number} features: {other.expected_ms:.2f} ms"
-        for (size, number), other in alternatives.items()
-    )
-    sum_of_terms = (
-        f"{terms.lookup_ms:.2f} ms extraction and lookup + (1 - {terms.recall:.3f} recall x "
-        f"{terms.cached_probability:.3f} cached) x {terms.miss_ms:.1f} ms miss"
-    )
-    line = f"k={terms.k} with {features} features: {terms.expected_ms:.2f} ms = {sum_of_terms}"
-    return f"{line}; {others}" if others else line
+    if decision.terms.k:
+        return f"its models are still being fetched (k={decision.terms.k})"
+    return why_cache_is_empty("edge", decision.terms, decision.alternatives)

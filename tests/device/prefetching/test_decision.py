@@ -63,9 +63,9 @@ def test_no_choice_of_table_4_1_is_better_than_the_chosen_one(
             lookup_ms = a + b * k if k else 0.0
             brute[k, features] = lookup_ms + (1 - max(0.0, c + d * k) * min(1.0, sum(gains[:k]))) * miss_ms
     assert decision.terms.expected_ms == pytest.approx(min(brute.values()))
-    assert brute[decision.k, decision.query_features] == pytest.approx(min(brute.values()))
-    assert len(decision.object_ids) == decision.k == decision.terms.k
-    if decision.k:
+    assert brute[decision.terms.k, decision.terms.features] == pytest.approx(min(brute.values()))
+    assert len(decision.object_ids) == decision.terms.k
+    if decision.terms.k:
         assert decision.object_ids[0] == "now"
 
 
@@ -78,9 +78,9 @@ def test_few_likely_objects_need_few_features_and_many_need_more() -> None:
     """Section 4.5.2: recall with 200 features falls fast as k grows."""
     few = decide(400.0, [0.9, 0.05, 0.05])
     many = decide(3000.0, zipf(60, 0.1))
-    assert few.query_features == 200
-    assert many.query_features == 600
-    assert few.k < many.k
+    assert few.terms.features == 200
+    assert many.terms.features == 600
+    assert few.terms.k < many.terms.k
 
 
 def test_an_empty_device_explains_it_in_one_sentence() -> None:
@@ -89,7 +89,9 @@ def test_an_empty_device_explains_it_in_one_sentence() -> None:
     assert "no object was recognised" in why_empty(None, recognised=False, edge_away=False)
     assert "has not predicted" in why_empty(None, recognised=True, edge_away=False)
     assert "the edge does not answer" in why_empty(None, recognised=True, edge_away=True)
-    assert f"models are still being fetched (k={kept.k})" in why_empty(kept, recognised=True, edge_away=False)
+    assert f"models are still being fetched (k={kept.terms.k})" in why_empty(
+        kept, recognised=True, edge_away=False
+    )
     near = PrefetchFacts(following([0.5, 0.4]), 1.0, "here", 0.5, 1.0)
     offload = PrefetchOptimizer(curves_of_table_4_1()).decide(near, 10)
     assert "asking the edge takes 1 ms" in why_empty(offload, recognised=True, edge_away=False)
@@ -97,14 +99,14 @@ def test_an_empty_device_explains_it_in_one_sentence() -> None:
 
 def test_a_fast_edge_makes_plain_offloading_best() -> None:
     decision = decide(100.0, [0.9, 0.1])
-    assert (decision.k, decision.object_ids, decision.terms.expected_ms) == (0, (), 100.0)
+    assert (decision.terms.k, decision.object_ids, decision.terms.expected_ms) == (0, (), 100.0)
 
 
 def test_the_smaller_of_equal_choices_is_taken() -> None:
     flat = [ExtractionCurves(features, np.zeros(4), np.zeros(4)) for features in (800, 200, 400)]
     facts = PrefetchFacts(following([0.5, 0.5]), 10.0, "now", 0.0, 1.0)
     decision = PrefetchOptimizer(flat).decide(facts, 3)
-    assert (decision.k, decision.query_features) == (0, 200)
+    assert (decision.terms.k, decision.terms.features) == (0, 200)
 
 
 def test_the_current_object_is_not_held_twice() -> None:
@@ -122,10 +124,11 @@ def test_without_a_prediction_only_the_current_object_is_held() -> None:
 
 def test_a_decision_lists_the_costs_of_alternatives() -> None:
     decision = decide(1000.0, zipf(80, 1.0))
-    k, features = decision.k, decision.query_features
-    assert {(0, features), (k - 1, features), (k + 1, features)} <= set(decision.alternatives)
-    assert {number for _, number in decision.alternatives} == set(TABLE_4_1)
-    assert all(other.expected_ms >= decision.terms.expected_ms for other in decision.alternatives.values())
+    k, features = decision.terms.k, decision.terms.features
+    alternatives = {(other.k, other.features) for other in decision.alternatives}
+    assert {(0, features), (k - 1, features), (k + 1, features)} <= alternatives
+    assert {number for _, number in alternatives} == set(TABLE_4_1)
+    assert all(other.expected_ms >= decision.terms.expected_ms for other in decision.alternatives)
     assert f"k={k} with {features} features" in decision.why
     assert f"k=0 with {features} features: 1000.00 ms" in decision.why
 
