@@ -26,7 +26,7 @@ from nearsight.device.prefetching.controller import (
 )
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.device.prefetching.held_models import HeldModels
-from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
+from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.prefetching.snapshots import Contents, LocalSnapshot, Snapshots
 from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient, TierCatalogues
 from nearsight.device.query import DeviceQuery
@@ -189,7 +189,7 @@ class LocalRecognition:
                 ObjectRecognizer.build((), prefetch.recognition), profile.feature_counts[-1]
             )
             snapshots = Snapshots(empty, prefetch.snapshots, prefetch.recognition, clock)
-            profiler = DeviceProfiler(profile, AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window))
+            profiler = DeviceProfiler(profile, prefetch.miss_prior_ms, prefetch.miss_window)
             self.prefetcher = PrefetchController(
                 catalogue, snapshots, profiler, held, sources, prefetch, clock
             )

@@ -53,8 +53,8 @@ class DeviceProfiler:
     ----------
     profile : DeviceProfile
         The costs measured in advance.
-    miss_latency : AvoidableLatency
-        Latency of answers of tiers; from now on used only by this object.
+    miss_prior_ms, miss_window
+        As for `AvoidableLatency`.
 
     Attributes
     ----------
@@ -68,15 +68,15 @@ class DeviceProfiler:
         Number of photos that were looked up, and of hits among them.
     """
 
-    def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
+    def __init__(self, profile: DeviceProfile, miss_prior_ms: float = 100.0, miss_window: int = 10) -> None:
         self.profile = profile
         self._lock = threading.Lock()
-        self._miss_latency = miss_latency
+        self._miss_latency = AvoidableLatency(miss_prior_ms, miss_window)
         self._transfer = PhotoTransfer()
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
         self.correction, self.stays = self._correction.factor, self._stays.mean
-        self.miss_ms = miss_latency.median_ms
+        self.miss_ms = self._miss_latency.median_ms
         self.lookups = self.hits = 0
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from asyncio import AbstractEventLoop, CancelledError
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
 from typing import Protocol, Self
 
 from nearsight.common.clock import Clock
@@ -102,7 +102,7 @@ class LiveStream:
         self._lock = threading.Lock()
         self._next = 0
         self._open: dict[int, RequestHandle] = {}
-        self._outcomes: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
+        self._outcomes: deque[tuple[int, Outcome]] = deque()  # filled by other threads
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: AbstractEventLoop | None = None
@@ -136,7 +136,7 @@ class LiveStream:
             if done is Done.ASKED:
                 self._open[number] = self._ask(
                     image,
-                    lambda outcome: self._outcomes.put((number, outcome)),
+                    lambda outcome: self._outcomes.append((number, outcome)),
                     self._settings.timeout_s,
                     one_look=view.one_look,
                 )
@@ -219,11 +219,8 @@ class LiveStream:
             handle.cancel()
 
     def _take_answers(self, now_s: float) -> None:
-        while True:
-            try:
-                number, outcome = self._outcomes.get_nowait()
-            except Empty:
-                return
+        while self._outcomes:
+            number, outcome = self._outcomes.popleft()
             self._open.pop(number, None)
             if isinstance(outcome, NearsightError):
                 self._view.failed(number, outcome, now_s)

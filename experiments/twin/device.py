@@ -24,7 +24,7 @@ from nearsight.device.engine import DEVICE, reserve_s
 from nearsight.device.local_recognition import DeviceObjectCache
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
-from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
+from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.prefetching.snapshots import Build, LocalSnapshot, Snapshots
 from nearsight.device.query import DeviceQuery, FormCosts
 from nearsight.device.recognition import recognition_of
@@ -127,7 +127,7 @@ class TwinDevice:
 
         empty = LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1])
         snapshots = TwinSnapshots(empty, settings, worker, build)
-        profiler = DeviceProfiler(profile, AvoidableLatency(settings.miss_prior_ms, settings.miss_window))
+        profiler = DeviceProfiler(profile, settings.miss_prior_ms, settings.miss_window)
         way_s = self.costs.one_way_s(self.processor.slowness, edge.processor.slowness)
         source = EdgeSource(self._name, edge, air, way_s)
         held = HeldModels(settings.memory_bytes)

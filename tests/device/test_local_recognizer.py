@@ -21,7 +21,6 @@ from nearsight import (
 )
 from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_colour, load_image
-from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.device.local_catalogue import INDEX_NAME
 from support.cloud import SMALL_RECOGNITION, running_cloud
@@ -166,7 +165,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
     assert names["answer"].label == "Night"
 
 
-def test_settings_of_recognition_hold(museum: Path, tmp_path: Path) -> None:
-    blind = LocalSettings(recognition=RecognitionSettings(min_inliers=5000), timeout_s=LONG_S)
-    with LocalRecognizer(museum, index=tmp_path / "index.db", settings=blind) as recognizer:
-        assert not recognizer.recognize_blocking(photo_jpeg(1)).known
+def test_settings_of_recognition_hold(museum: Path) -> None:
+    blind = LocalSettings(recognition=SMALL_RECOGNITION.model_copy(update={"min_inliers": 5000}))
+    with LocalRecognizer(museum / INDEX_NAME, settings=blind) as recognizer:
+        assert not recognizer.recognize_blocking(photo_jpeg(1), timeout_s=LONG_S).known

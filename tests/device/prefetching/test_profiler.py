@@ -8,7 +8,7 @@ import pytest
 from nearsight.common.rpc.client import Channel
 from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.device.prefetching.predictions import EdgeTimes
-from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler, PhotoTransfer
+from nearsight.device.prefetching.profiler import DeviceProfiler, PhotoTransfer
 from nearsight.device.prefetching.tier_clients import EdgeClient
 from support.gallery import exhibit_models
 from support.predicting_edge import PredictingEdge
@@ -16,7 +16,7 @@ from support.waiting import LONG_S
 
 
 def profiler() -> DeviceProfiler:
-    return DeviceProfiler(default_device_profile(), AvoidableLatency())
+    return DeviceProfiler(default_device_profile())
 
 
 def test_the_latency_of_a_photo_is_the_time_of_the_edge_and_the_round_trip() -> None:
@@ -58,7 +58,7 @@ def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
 
 
 def test_lookups_and_hits_are_counted_also_without_a_time() -> None:
-    profiler = DeviceProfiler(default_device_profile(), AvoidableLatency())
+    profiler = DeviceProfiler(default_device_profile())
     profiler.observe_lookup(3, 200, None, hit=True)
     profiler.observe_lookup(3, 123, 9.0, hit=False)
     assert (profiler.lookups, profiler.hits, profiler.correction) == (2, 1, 1.0)

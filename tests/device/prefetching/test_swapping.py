@@ -17,7 +17,7 @@ from nearsight.device.prefetching.controller import Note, PrefetchController, Pr
 from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.predictions import Prediction
-from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
+from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.prefetching.snapshots import LocalSnapshot, Snapshots
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, exhibit_models
@@ -62,7 +62,7 @@ class Scene:
         self.controller = PrefetchController(
             "museum",
             self.snapshots,
-            DeviceProfiler(profile, AvoidableLatency(1000.0)),
+            DeviceProfiler(profile, 1000.0),
             HeldModels(settings.memory_bytes),
             PrefetchSources(self.edge, self.edge, self.edge),  # type: ignore[arg-type]
             settings,

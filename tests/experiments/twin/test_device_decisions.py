@@ -51,7 +51,7 @@ def test_the_estimated_latency_decreases_after_an_overload_at_the_start(
                 first_ms.append(tier_ms)
             super().observe(round_trip_ms, tier_ms, **rest)
 
-    monkeypatch.setattr("nearsight.experiments.twin.device.AvoidableLatency", Watched)
+    monkeypatch.setattr("nearsight.device.prefetching.profiler.AvoidableLatency", Watched)
     outcome = play(ADAPTIVE, Hardware(edge=1, edge_slowness=4.0), 0.0, visitors_at_once=40)
     assert by_device(outcome) > 0.6
     last_ms = [latency.median_ms for latency in known]
