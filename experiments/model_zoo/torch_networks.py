@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 WORDS = 20
 """Words per query (mCache, section 6.1)."""
+_HEAD = 64
+"""Channels of an attention head."""
 
 
 class Proportions(NamedTuple):
@@ -44,45 +45,6 @@ replaced by learnt positions.
 """
 
 
-class _Attention(nn.Module):
-    """Multi-head attention of words to a memory; ``causal``: only to earlier positions."""
-
-    def __init__(self, width: int, *, causal: bool) -> None:
-        super().__init__()
-        self._heads = width // 64
-        self._causal = causal
-        self._query, self._key, self._value, self._out = (nn.Linear(width, width) for _ in range(4))
-
-    def forward(self, words: Tensor, memory: Tensor) -> Tensor:
-        query, key, value = (
-            made.unflatten(2, (self._heads, 64)).transpose(1, 2)
-            for made in (self._query(words), self._key(memory), self._value(memory))
-        )
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self._causal)
-        found: Tensor = self._out(mixed.transpose(1, 2).flatten(2))
-        return found
-
-
-class _Layer(nn.Module):
-    """Self-attention, cross-attention to the encoder if there is one, and a feed-forward network."""
-
-    def __init__(self, width: int, feed_forward: int, *, causal: bool, crosses: bool) -> None:
-        super().__init__()
-        self._own = _Attention(width, causal=causal)
-        self._cross = _Attention(width, causal=False) if crosses else None
-        self._norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self._forward = nn.Sequential(
-            nn.Linear(width, feed_forward), nn.GELU(), nn.Linear(feed_forward, width)
-        )
-
-    def forward(self, words: Tensor, memory: Tensor) -> Tensor:
-        words = self._norms[0](words + self._own(words, words))
-        if self._cross is not None:
-            words = self._norms[1](words + self._cross(words, memory))
-        found: Tensor = self._norms[2](words + self._forward(words))
-        return found
-
-
 class LanguageModel(nn.Module):
     """Word numbers ``(N, L)`` → scores of the next or the same word ``(N, L, vocabulary)``.
 
@@ -96,27 +58,29 @@ class LanguageModel(nn.Module):
 
     def __init__(self, like: Proportions, shrink: int) -> None:
         super().__init__()
-        width, feed_forward = like.width // shrink, like.feed_forward // shrink
-        self._words = nn.Embedding(like.vocabulary // shrink, width)
-        self._places = nn.Parameter(torch.randn(512, width) / 50)
+        heads = like.width // _HEAD // shrink
+        sizes, options = (_HEAD * heads, heads, like.feed_forward // shrink), {"activation": "gelu"}
+        self._words = nn.Embedding(like.vocabulary // shrink, _HEAD * heads)
+        self._places = nn.Parameter(torch.randn(512, _HEAD * heads) / 50)
         self._encoder = nn.ModuleList(
-            _Layer(width, feed_forward, causal=False, crosses=False) for _ in range(like.encoder_layers)
+            nn.TransformerEncoderLayer(*sizes, **options, batch_first=True)
+            for _ in range(like.encoder_layers)
         )
+        # Without an encoder there is nothing to attend to, so that a decoder has the layers of an encoder.
+        kind = nn.TransformerDecoderLayer if like.encoder_layers else nn.TransformerEncoderLayer
         self._decoder = nn.ModuleList(
-            _Layer(width, feed_forward, causal=True, crosses=like.encoder_layers > 0)
-            for _ in range(like.decoder_layers)
+            kind(*sizes, **options, batch_first=True) for _ in range(like.decoder_layers)
         )
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Compute the scores."""
-        start = found = self._words(ids) + self._places[: ids.shape[1]]
+        """Compute the scores. The decoder attends to earlier words only."""
+        start = memory = self._words(ids) + self._places[: ids.shape[1]]
         for layer in self._encoder:
-            found = layer(found, found)
-        memory = found
-        if self._decoder:
-            found = start
+            memory = layer(memory)
+        found = start if self._decoder else memory
+        earlier = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
         for layer in self._decoder:
-            found = layer(found, memory)
+            found = layer(found, memory, earlier) if self._encoder else layer(found, earlier)
         return found @ self._words.weight.T
 
 
