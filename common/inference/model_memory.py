@@ -82,8 +82,7 @@ class ModelMemory:
         self._most_bytes = settings.memory_mb * 10**6
         policy = make_policy(settings.policy, Knowledge(window_s=settings.window_s))
         self._cache = ModelCache(self._most_bytes, policy, settings.most_evictions)
-        for name in settings.pinned:
-            self._cache.pin(name)
+        self._cache.pinned.update(settings.pinned)
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
         self._pending_loads: dict[str, PendingLoad] = {}

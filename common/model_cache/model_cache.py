@@ -10,7 +10,7 @@ memory begins.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -69,7 +69,7 @@ class Refuse:
 
 Decision = Run | Wait | Load | Refuse
 
-_RUN, _WAIT, _LOAD = Run(), Wait(), Load()
+_RUN, _WAIT = Run(), Wait()
 
 
 class Eviction(NamedTuple):
@@ -98,6 +98,19 @@ class ModelCache:
     most_evictions : int, optional
         Maximum number of evictions for one load; a load that needs more is refused. None: no limit.
 
+    Attributes
+    ----------
+    budget_bytes : int
+        Memory for all models together; changed by `resize`.
+    free_bytes : int
+        Budget without the memory of resident and loading models; may be negative, see `Refuse`.
+    resident : mapping of str to ModelCosts
+        Costs of the resident models, by name.
+    pinned : set of str
+        Models that are never evicted, resident or not; the caller may change it.
+    evictions : sequence of Eviction
+        The last 1000 evictions, oldest first.
+
     Raises
     ------
     InvalidArgument
@@ -110,40 +123,14 @@ class ModelCache:
                 f"a cache cannot have {budget_bytes} bytes and at most {most_evictions} evictions per load"
             )
         self.policy = policy
-        self._budget_bytes = budget_bytes
+        self.budget_bytes = self.free_bytes = budget_bytes
+        self.resident: dict[str, ModelCosts] = {}
+        self.pinned: set[str] = set()
+        self.evictions: deque[Eviction] = deque(maxlen=_LOG_ENTRIES)
         self._most_evictions = most_evictions
-        self._resident: dict[str, ModelCosts] = {}
         self._loading: tuple[str, ModelCosts] | None = None
         self._executing: Counter[str] = Counter()
-        self._pinned: set[str] = set()
-        self._free_bytes = budget_bytes
-        self._log: deque[Eviction] = deque(maxlen=_LOG_ENTRIES)
         policy.resized(budget_bytes)
-
-    @property
-    def budget_bytes(self) -> int:
-        """Memory for all models together."""
-        return self._budget_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        """Budget without the memory of resident and loading models; may be negative, see `Refuse`."""
-        return self._free_bytes
-
-    @property
-    def resident(self) -> Mapping[str, ModelCosts]:
-        """Costs of the resident models, by name; a view."""
-        return self._resident
-
-    @property
-    def pinned(self) -> Collection[str]:
-        """Models that are never evicted, resident or not; a view."""
-        return self._pinned
-
-    @property
-    def evictions(self) -> Sequence[Eviction]:
-        """The last 1000 evictions, oldest first; a view."""
-        return self._log
 
     def request(self, model: str, costs: ModelCosts, now_s: float) -> Decision:
         """Decide about a request.
@@ -156,7 +143,7 @@ class ModelCache:
         now_s : float
         """
         self.policy.requested(model, now_s)
-        if model in self._resident:
+        if model in self.resident:
             return _RUN
         if self._is_loading(model):
             return _WAIT
@@ -170,24 +157,22 @@ class ModelCache:
         InvalidArgument
             If the model is resident or loading.
         """
-        if model in self._resident or self._is_loading(model):
+        if model in self.resident or self._is_loading(model):
             raise InvalidArgument(f"{model} is resident or loading already")
-        if costs.size_bytes > self._budget_bytes:
+        if costs.size_bytes > self.budget_bytes:
             return self._refuse(Reason.TOO_LARGE, model, costs)
         if self._loading is not None:
             return self._refuse(Reason.LOADING, model, costs)
-        needed_bytes = costs.size_bytes - self._free_bytes
-        if needed_bytes <= 0:
-            self._reserve(model, costs)
-            return _LOAD
-        evictable = self._evictable()
-        if self._evictable_bytes() < needed_bytes:
-            return self._refuse(Reason.IN_USE, model, costs)
-        victims = tuple(self.policy.victims(evictable, needed_bytes, now_s))
-        if self._most_evictions is not None and len(victims) > self._most_evictions:
-            return self._refuse(Reason.TOO_MANY, model, costs)
-        self._evict(victims, model, now_s)
-        self._reserve(model, costs)
+        needed_bytes, victims = costs.size_bytes - self.free_bytes, tuple[Victim, ...]()
+        if needed_bytes > 0:
+            if self._evictable_bytes() < needed_bytes:
+                return self._refuse(Reason.IN_USE, model, costs)
+            victims = tuple(self.policy.victims(self._evictable(), needed_bytes, now_s))
+            if self._most_evictions is not None and len(victims) > self._most_evictions:
+                return self._refuse(Reason.TOO_MANY, model, costs)
+            self._evict(victims, model, now_s)
+        self._loading = (model, costs)
+        self.free_bytes -= costs.size_bytes
         return Load(victims)
 
     def loaded(self, model: str, now_s: float, measured: ModelCosts | None = None) -> tuple[Victim, ...]:
@@ -202,20 +187,20 @@ class ModelCache:
         """
         costs = self._take_load(model)
         if measured is not None:
-            self._free_bytes += costs.size_bytes - measured.size_bytes
+            self.free_bytes += costs.size_bytes - measured.size_bytes
             costs = measured
-        self._resident[model] = costs
+        self.resident[model] = costs
         self.policy.loaded(model, costs, now_s)
         return self._evict_to_fit(now_s, spared=model)
 
     def failed(self, model: str) -> None:
         """Report a failed load, which frees its memory. Victims of this load remain evicted."""
-        self._free_bytes += self._take_load(model).size_bytes
+        self.free_bytes += self._take_load(model).size_bytes
 
     def lost(self, model: str, now_s: float) -> None:
         """Report that a resident model is no longer in memory, for example because its process has died."""
-        self._free_bytes += self._costs_of(model).size_bytes
-        del self._resident[model]
+        self.free_bytes += self._costs_of(model).size_bytes
+        del self.resident[model]
         del self._executing[model]
         self.policy.evicted(model, now_s)
 
@@ -228,7 +213,7 @@ class ModelCache:
         """Report the end of an execution; returns the models to unload after a reduction of the budget."""
         left = self._executing[model] - 1
         if left < 0:
-            if model in self._resident:
+            if model in self.resident:
                 raise InvalidArgument(f"no request executes {model}")
             left = 0  # the model was lost during the execution
         if left:
@@ -237,10 +222,6 @@ class ModelCache:
             del self._executing[model]
         return self._evict_to_fit(now_s)
 
-    def pin(self, model: str) -> None:
-        """Never evict this model. It need not be resident yet."""
-        self._pinned.add(model)
-
     def resize(self, budget_bytes: int, now_s: float) -> tuple[Victim, ...]:
         """Change the budget; returns the models to unload.
 
@@ -248,8 +229,8 @@ class ModelCache:
         """
         if budget_bytes < 0:
             raise InvalidArgument(f"the budget cannot be {budget_bytes} bytes")
-        self._free_bytes += budget_bytes - self._budget_bytes
-        self._budget_bytes = budget_bytes
+        self.free_bytes += budget_bytes - self.budget_bytes
+        self.budget_bytes = budget_bytes
         self.policy.resized(budget_bytes)
         return self._evict_to_fit(now_s)
 
@@ -263,38 +244,35 @@ class ModelCache:
         return costs
 
     def _costs_of(self, model: str) -> ModelCosts:
-        costs = self._resident.get(model)
+        costs = self.resident.get(model)
         if costs is None:
             raise InvalidArgument(f"{model} is not resident")
         return costs
 
     def _in_use(self) -> set[str]:
         """Resident models that must not be evicted."""
-        return (self._executing.keys() | self._pinned) & self._resident.keys()
+        return (self._executing.keys() | self.pinned) & self.resident.keys()
 
     def _evictable(self) -> Mapping[str, ModelCosts]:
-        if not self._executing and not self._pinned:
-            return self._resident
+        if not self._executing and not self.pinned:
+            return self.resident
         in_use = self._in_use()
-        return {model: costs for model, costs in self._resident.items() if model not in in_use}
+        return {model: costs for model, costs in self.resident.items() if model not in in_use}
 
     def _evictable_bytes(self) -> int:
-        taken = self._budget_bytes - self._free_bytes
+        taken = self.budget_bytes - self.free_bytes
         if self._loading is not None:
             taken -= self._loading[1].size_bytes
-        if not (self._executing or self._pinned):
+        if not (self._executing or self.pinned):
             return taken
-        return taken - _bytes_of(map(self._resident.__getitem__, self._in_use()))
-
-    def _reserve(self, model: str, costs: ModelCosts) -> None:
-        self._loading = (model, costs)
-        self._free_bytes -= costs.size_bytes
+        return taken - _bytes_of(map(self.resident.__getitem__, self._in_use()))
 
     def _evict(self, victims: Iterable[Victim], made_room_for: str, now_s: float) -> None:
         for model, score in victims:
-            costs = self._resident.pop(model)
-            self._free_bytes += costs.size_bytes
-            self._log.append(Eviction(now_s, model, score, costs.size_bytes, costs.load_ms, made_room_for))
+            costs = self.resident.pop(model)
+            self.free_bytes += costs.size_bytes
+            eviction = Eviction(now_s, model, score, costs.size_bytes, costs.load_ms, made_room_for)
+            self.evictions.append(eviction)
             self.policy.evicted(model, now_s)
 
     def _evict_to_fit(self, now_s: float, spared: str = "") -> tuple[Victim, ...]:
@@ -302,10 +280,10 @@ class ModelCache:
 
         ``spared`` is the model that was just loaded; it is not evicted, since a request waits for it.
         """
-        if self._free_bytes >= 0:
+        if self.free_bytes >= 0:
             return ()
         evictable = {model: costs for model, costs in self._evictable().items() if model != spared}
-        needed_bytes = min(-self._free_bytes, _bytes_of(evictable.values()))
+        needed_bytes = min(-self.free_bytes, _bytes_of(evictable.values()))
         if not needed_bytes:
             return ()
         victims = tuple(self.policy.victims(evictable, needed_bytes, now_s))
@@ -314,7 +292,7 @@ class ModelCache:
 
     def _refuse(self, reason: Reason, model: str, costs: ModelCosts) -> Refuse:
         return Refuse(
-            reason, model, costs.size_bytes, self._budget_bytes, self._free_bytes, self._evictable_bytes()
+            reason, model, costs.size_bytes, self.budget_bytes, self.free_bytes, self._evictable_bytes()
         )
 
 

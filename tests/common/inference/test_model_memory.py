@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.errors import NearsightError, Overloaded, Unavailable
 from nearsight.common.inference import model_memory
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.repository import ModelRepository
@@ -55,11 +55,6 @@ def test_hindsight_is_computed_again_only_after_a_request_or_a_new_budget(
     assert second is not first
     memory.limit(20 * MB)
     assert memory.look_back() is not second
-
-
-def test_an_unknown_network_is_not_found(place: Place) -> None:
-    with pytest.raises(NotFound):
-        place.memory().request("none")
 
 
 def test_many_requests_for_an_absent_network_load_it_once(place: Place, gate: threading.Event) -> None:

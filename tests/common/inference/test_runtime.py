@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
+from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.runtime import Runtime
 from support.networks import adder_network, colour_network, endless_network, failing_network
@@ -66,13 +66,6 @@ def test_every_unload_frees_the_memory(tmp_path: Path) -> None:
         assert cycle.loaded_bytes - cycle.unloaded_bytes > 19e6
         assert cycle.unloaded_bytes < 25e6
     assert cycles[2].unloaded_bytes - cycles[0].unloaded_bytes < 4e6
-
-
-def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingDependency) as caught:
-        Runtime()
-    assert caught.value.advice == "pip install 'nearsight[inference]'"
 
 
 def test_the_library_writes_nothing_to_the_home_folder(tmp_path: Path) -> None:

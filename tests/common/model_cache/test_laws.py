@@ -55,7 +55,7 @@ class Caller:
             self.unload(self.cache.ended(model, now_s))
         elif event == "pin":
             self.pinned.add(model)
-            self.cache.pin(model)
+            self.cache.pinned.add(model)
         elif event == "resize":
             self.budget = number
             self.unload(self.cache.resize(number, now_s))

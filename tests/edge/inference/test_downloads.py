@@ -102,26 +102,22 @@ def test_failed_or_damaged_chunks_are_requested_again(
     assert chunks.offsets == [0, MB, MB, 2 * MB, 2 * MB, 3 * MB]
 
 
-def test_a_download_continues_after_a_restart(cloud: CloudDaemon, chunks: Chunks, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "offsets"),
+    [(False, [2 * MB + 5, 3 * MB + 5]), (True, [2 * MB + 5, 3 * MB + 5, 0, MB, 2 * MB, 3 * MB])],
+)
+def test_a_download_continues_after_a_restart_unless_its_beginning_is_damaged(
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path, damaged: bool, offsets: list[int]
+) -> None:
     theirs = cloud.networks.repository
     manifest = theirs.get("colours")
     part = ModelRepository(tmp_path / "edge").path(manifest, "part")
     part.parent.mkdir()
-    part.write_bytes(theirs.checked_path(manifest).read_bytes()[: 2 * MB + 5])
+    begun = theirs.checked_path(manifest).read_bytes()[: 2 * MB + 5]
+    part.write_bytes(bytes(len(begun)) if damaged else begun)
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
-    assert chunks.offsets == [2 * MB + 5, 3 * MB + 5]
-
-
-def test_a_download_with_a_damaged_beginning_restarts(
-    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
-) -> None:
-    part = ModelRepository(tmp_path / "edge").path(cloud.networks.repository.get("colours"), "part")
-    part.parent.mkdir()
-    part.write_bytes(bytes(2 * MB))
-    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
-        ask_until_the_file_is_here(edge)
-    assert chunks.offsets == [2 * MB, 3 * MB, 0, MB, 2 * MB, 3 * MB]
+    assert chunks.offsets == offsets
 
 
 def _by_photo(recognizer: Recognizer) -> str:
@@ -136,8 +132,7 @@ def _by_tensor(recognizer: Recognizer) -> str:
     return answer.answered_by
 
 
-@pytest.mark.parametrize("ask", [_by_photo, _by_tensor])
-@pytest.mark.parametrize("damage", ["other bytes", "no file"])
+@pytest.mark.parametrize(("damage", "ask"), [("other bytes", _by_photo), ("no file", _by_tensor)])
 def test_a_damaged_file_is_downloaded_again_while_requests_are_answered(
     cloud: CloudDaemon, tmp_path: Path, damage: str, ask: Callable[[Recognizer], str]
 ) -> None:
