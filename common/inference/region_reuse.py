@@ -12,10 +12,12 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from nearsight.common.errors import Cancelled, CorruptStore, InvalidArgument, NearsightError
 from nearsight.common.folder_lock import locked
@@ -38,6 +40,23 @@ it."""
 _SHARES = tuple(tenths / 10 for tenths in range(1, 10))
 _TOLERANCE = 1e-5
 """Tolerance relative to the largest value. Another order of additions causes smaller differences."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Result of cutting a network, for a file and these settings."""
+
+    digest: str
+    settings: tuple[int, float, float]
+    why_whole: str = ""
+    warns: bool = False
+    """Whether the reason is unexpected."""
+    segments: Segments | None = None
+    """None: the network always runs whole."""
+    costs: Costs | None = None
+
+
+_STORED = TypeAdapter(_Stored)
 
 
 class PartialNetwork:
@@ -234,21 +253,17 @@ class PartialNetwork:
         """Load the segments for the current shape, and create them first if there are none."""
         self._segmented = self._without_segments(self._whole_network())
         folder = self._folder / "x".join(map(str, self._shape))
-        key = {
-            "digest": digest_of(self._path),
-            "settings": [_FORMAT, _MAPS_MB, self._least_saved_ms],
-        }
+        key = _Stored(digest_of(self._path), (_FORMAT, _MAPS_MB, self._least_saved_ms))
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder):  # another process that opens this network would delete unfinished segments
             found = self._find(folder, key) or self._prepare(folder, key)
-        self.why_whole, self.stride, self.most_changed = str(found["why_whole"]), (1, 1), 0.0
-        if self.why_whole:
-            log = self._log.warning if found.get("warns") else self._log.info
+        self.why_whole, self.stride, self.most_changed = found.why_whole, (1, 1), 0.0
+        if found.segments is None:
+            log = self._log.warning if found.warns else self._log.info
             log("changed frames are executed whole", network=self._name, reason=self.why_whole)
             return
-        segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
-        self._segmented = SegmentedNetwork(self._runtime, folder, self._name, segments, costs)
+        self._segmented = SegmentedNetwork(self._runtime, folder, self._name, found.segments, found.costs)
         self._segmented.warm_up()
         self.stride = self._segmented.stride
         self.most_changed = max(
@@ -263,35 +278,36 @@ class PartialNetwork:
         self._drop_plain()
         return_freed_memory()
 
-    def _find(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _find(self, folder: Path, key: _Stored) -> _Stored | None:
         """Load what was stored for this file and these settings; None if it is missing or outdated."""
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
-                found = json.loads((folder / _SEGMENTS).read_text())
-                if all(found.get(name) == value for name, value in key.items()):
-                    return dict(found)
+                found = _STORED.validate_json((folder / _SEGMENTS).read_bytes())
+                if (found.digest, found.settings) == (key.digest, key.settings):
+                    return found
+        except ValidationError:
+            self._log.info("stored segments have another format", network=self._name)
         except CorruptStore as error:
             self._log.warning(
                 "stored segments are unusable and are prepared again", network=self._name, error=error.message
             )
         return None
 
-    def _prepare(self, folder: Path, key: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _prepare(self, folder: Path, key: _Stored) -> _Stored:
         """Cut, measure, compare outputs, and store the result; returns what `_find` would return."""
         temporary = temporary_folder(folder)
         shutil.rmtree(temporary, ignore_errors=True)
-        stored = dict(key)
         try:
             temporary.mkdir(parents=True)
             try:
-                stored |= {"why_whole": "", **self._cut(temporary)}
+                stored = replace(key, **self._cut(temporary))
             except InvalidArgument as error:
-                stored |= {"why_whole": error.message, "warns": True}
-            (temporary / _SEGMENTS).write_text(json.dumps(stored))
+                stored = replace(key, why_whole=error.message, warns=True)
+            (temporary / _SEGMENTS).write_text(json.dumps(_STORED.dump_python(stored, mode="json")))
             complete(self._runtime.version, folder)
         except (NearsightError, OSError) as error:  # such as a full disk; tried again the next time
             done = "saved" if isinstance(error, OSError) else "executed"
-            return stored | {"why_whole": f"its segments cannot be {done}: {error}", "warns": True}
+            return replace(key, why_whole=f"its segments cannot be {done}: {error}", warns=True)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return stored
@@ -334,7 +350,7 @@ class PartialNetwork:
             return {"why_whole": f"reuse would save {saved}, less than matching takes"}
         self._compare(loaded, sample, rng)
         loaded.close()
-        return {"segments": segments.to_json(), "costs": costs}
+        return {"segments": segments, "costs": costs}
 
     def _compare(self, loaded: SegmentedNetwork, sample: Tensor, rng: np.random.Generator) -> None:
         """Raise `InvalidArgument` if outputs differ from those of the uncut network, whole or in part."""

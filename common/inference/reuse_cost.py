@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,12 +74,6 @@ class Costs(NamedTuple):
         """Artificial costs with which every segment that can run on crops does so; used to check outputs."""
         rests_ms = (math.inf,) * segments
         return cls((SegmentCost(math.inf, 0.0, 1.0),) * segments, (*rests_ms, 0.0), 0.0)
-
-    @classmethod
-    def from_json(cls, values: Sequence[Any]) -> Costs:
-        """Decode the lists in which JSON stores the named tuples."""
-        segments, rests_ms, tail_ms = values
-        return cls(tuple(SegmentCost(*one) for one in segments), tuple(rests_ms), tail_ms)
 
 
 def measured_ms(runs: Sequence[Callable[[], object]]) -> list[float]:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from nearsight.common.video.propagation import Node, Window
+from nearsight.common.video.propagation import Node
 
 TAIL = "tail.onnx"
 REUSED = ("float32", "uint8", "int8")
@@ -114,31 +114,6 @@ class Segments:
     tail_sources: tuple[str, ...]
     outputs: tuple[str, ...]
     tail_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Encode for `from_json`. JSON stores the named tuples as lists."""
-        layouts = {name: (*one[:3], [*map(str, one.pitch)], one.dtype) for name, one in self.layouts.items()}
-        return {**vars(self), "layouts": layouts}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Segments:
-        """Decode from `to_json`."""
-        given = {name: _with_tuples(one) for name, one in values.items()}
-        layouts = {
-            name: Layout(tuple(shape), axis, block, (Fraction(rows), Fraction(columns)), dtype)
-            for name, (shape, axis, block, (rows, columns), dtype) in values["layouts"].items()
-        }
-        segments, rests = (tuple(_segment(*one) for one in given[kind]) for kind in ("segments", "rests"))
-        return cls(**given | {"layouts": layouts, "segments": segments, "rests": rests})
-
-
-def _segment(file: str, sources: tuple[str, ...], targets: tuple[str, ...], nodes: Sequence[Any]) -> Segment:
-    return Segment(file, sources, targets, tuple(Node(Window(*window), *ends) for window, *ends in nodes))
-
-
-def _with_tuples(value: Any) -> Any:
-    """Convert lists, also inside of lists, to tuples."""
-    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 class Cut(NamedTuple):
