@@ -32,6 +32,7 @@ from nearsight.common.errors import (
     Unavailable,
     as_setup_error,
 )
+from nearsight.common.files import write_atomically
 from nearsight.common.inference.external_data import check_is_one_file
 from nearsight.common.inference.manifest import Manifest, check_name
 from nearsight.common.inference.measurement import Measurement
@@ -76,7 +77,8 @@ class ModelRepository:
                     self._note_problem(str(self.folder), f"the folder cannot be read: {error.strerror}")
                 return False
             self.problems.pop(str(self.folder), None)
-            found = {path.stem: path for path in paths if path.suffix == ".json"}
+            # Hidden files are manifests that are being written.
+            found = {one.stem: one for one in paths if one.suffix == ".json" and one.name[0] != "."}
             for name in (self._manifests.keys() | self._read_states.keys()) - found.keys():
                 self._remove_entry(name)
                 self.problems.pop(name, None)
@@ -350,21 +352,13 @@ class ModelRepository:
     def _write(self, manifest: Manifest) -> None:
         """Write a manifest; the lock is held."""
         path = self.folder / f"{manifest.name}.json"
-        temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
-        try:
-            with temporary.open("w") as file:
-                file.write(manifest.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            sync_folder(self.folder)
-            self._manifests[manifest.name] = manifest
-            seen = _state_of(path)
-            if seen is not None:
-                self._read_states[manifest.name] = seen
-            self.problems.pop(manifest.name, None)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(path, manifest.to_json().encode())
+        sync_folder(self.folder)
+        self._manifests[manifest.name] = manifest
+        seen = _state_of(path)
+        if seen is not None:
+            self._read_states[manifest.name] = seen
+        self.problems.pop(manifest.name, None)
 
 
 def checksum_of(path: Path) -> str:

@@ -31,13 +31,9 @@ from nearsight.common.errors import (
     MissingDependency,
 )
 from nearsight.common.inference.process_memory import return_freed_memory
-from nearsight.common.inference.tensors import Tensor, TensorSpec, check_inputs
+from nearsight.common.inference.tensors import DTYPES, Tensor, TensorSpec, check_inputs
 
-_ELEMENTS = MappingProxyType(
-    {"float": "float32", "double": "float64"}
-    | {name: name for name in ("float16", "bool")}
-    | {f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-)
+_OTHER_NAMES = MappingProxyType({"float": "float32", "double": "float64"})
 _FATAL = 4
 _STOP_S = 5.0
 SAVED_GRAPH, SAVED_WEIGHTS = "graph.onnx", "weights"
@@ -355,10 +351,11 @@ def _processor() -> str:
 def _spec(node: Any) -> TensorSpec:
     """Convert the library's description, such as ``tensor(float)``, ``['batch', 3, 224, 224]``."""
     element = str(node.type).removeprefix("tensor(").removesuffix(")")
-    if element not in _ELEMENTS:
+    dtype = _OTHER_NAMES.get(element, element)
+    if dtype not in DTYPES:
         raise CorruptStore(f"{node.name!r} is of type {node.type}, which is not supported")
     shape = tuple(size if isinstance(size, int) and size >= 0 else None for size in node.shape)
-    return TensorSpec(str(node.name), _ELEMENTS[element], shape)
+    return TensorSpec(str(node.name), dtype, shape)
 
 
 def _first_line(error: Exception) -> str:
