@@ -70,7 +70,6 @@ def plan(
     require_experiments("plan", ("matplotlib",))
     from nearsight.experiments.framework.drawing import check_picture
     from nearsight.experiments.model_serving import planning
-    from nearsight.experiments.model_serving.plan_picture import draw_plan
     from nearsight.experiments.traces.model_requests import read_events
 
     if p95_ms is not None and not 0 < p95_ms < math.inf:
@@ -89,7 +88,9 @@ def plan(
         print_json([asdict(one) for one in found.outcomes])
     else:
         _print(found, p95_ms)
-    draw_plan(found, figure, f"{log.name}: {len(requests):,} requests for {len(requests.names)} models")
+    planning.draw_plan(
+        found, figure, f"{log.name}: {len(requests):,} requests for {len(requests.names)} models"
+    )
     print_line(f"picture: {figure}", err=True)
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
@@ -25,11 +27,14 @@ from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy, policy_names
 from nearsight.experiments.datasets.tables import read_rows
+from nearsight.experiments.framework import drawing
 from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.model_serving.simulation import knowledge_of
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 FIXED_SET, CLAIRVOYANT = "fixed set", "clairvoyant"
+_BOUNDS = {FIXED_SET: ":", CLAIRVOYANT: "--"}
+"""Line styles of the bounds."""
 COLUMNS = ("model", "memory_mb", "load_ms", "execution_ms")
 """Columns of a table of costs."""
 MOST_MB = 1e12
@@ -72,9 +77,7 @@ class Plan:
 
     def best(self, budget_bytes: int) -> Outcome:
         """The policy with the lowest 95th percentile, then the lowest mean."""
-        policies = [
-            one for name, one in self.at(budget_bytes).items() if name not in (FIXED_SET, CLAIRVOYANT)
-        ]
+        policies = [one for name, one in self.at(budget_bytes).items() if name not in _BOUNDS]
         return min(policies, key=lambda one: (one.p95_ms, one.mean_ms))
 
     def least_memory(self, p95_ms: float) -> Outcome | None:
@@ -233,3 +236,40 @@ def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_
     best_ms = times_ms[bisect_left(times_ms, True, key=is_reached)]
     mean_ms, hit_ratio = means @ counts / len(counted), counts[kept].sum() / len(counted)
     return _outcome(FIXED_SET, budget_bytes, best_ms, float(mean_ms), float(hit_ratio))
+
+
+def draw_plan(plan: Plan, path: Path, text: str) -> None:
+    """Draw the 95th percentile and the mean of the latency.
+
+    Raises
+    ------
+    OSError
+        If the picture cannot be written.
+    """
+    with rc_context(drawing.STYLE):
+        picture = drawing.new_picture(10.5, 4.4)
+        tail, mean = picture.subplots(1, 2)
+        for axes, number, title in ((tail, "p95_ms", "95th percentile"), (mean, "mean_ms", "Mean latency")):
+            _draw(axes, plan, number)
+            axes.set(title=title, xlabel="memory [GB]", ylabel="latency [s]")
+            if min(getattr(one, number) for one in plan.outcomes) > 0:  # a logarithmic axis would hide zeros
+                axes.set_yscale("log")
+                drawing.plain_logarithmic(axes.yaxis)
+        drawing.caption(picture, text)
+        drawing.legend_below(picture, tail, columns=6)
+        drawing.save(picture, path)
+
+
+def _draw(axes: Axes, plan: Plan, number: str) -> None:
+    budgets = plan.budgets_bytes
+    x = [budget / 1e9 for budget in budgets]
+    by_budget = [plan.at(budget) for budget in budgets]
+    policies = [name for name in by_budget[0] if name not in _BOUNDS]
+    best = [getattr(plan.best(budget), number) / 1e3 for budget in budgets]
+    axes.plot(x, best, color="#f2c49b", linewidth=7, solid_capstyle="round", label="best policy")
+    for place, name in enumerate(policies):
+        y = [getattr(one[name], number) / 1e3 for one in by_budget]
+        axes.plot(x, y, color=colormaps["tab10"](place % 10), linewidth=1.2, label=name)
+    for name, line in _BOUNDS.items():
+        y = [getattr(one[name], number) / 1e3 for one in by_budget]
+        axes.plot(x, y, line, color="black", linewidth=1.5, label=name)

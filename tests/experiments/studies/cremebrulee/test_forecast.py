@@ -10,10 +10,10 @@ from nearsight.experiments.studies.cremebrulee.forecast_figure import (
     BASELINES,
     SEVEN,
     ForecastFigure,
+    LoadAhead,
     TrueRates,
     workload,
 )
-from nearsight.experiments.studies.cremebrulee.load_ahead import LoadAhead
 
 
 def rows(delays: dict[str, tuple[float, ...]], memory: str = "0.6") -> list[dict[str, str]]:
