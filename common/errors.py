@@ -244,6 +244,7 @@ _ADVICE = MappingProxyType(
     {
         errno.ENOSPC: _FREE_SPACE,
         errno.EDQUOT: _FREE_SPACE,
+        errno.EFBIG: "allow larger files: ulimit -f",
         errno.EROFS: "name another location",
         errno.EISDIR: "name a file, not a folder",
         errno.EEXIST: "a file has this name; name another location",

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,6 @@ from support.disks import full_disk
 HEAVY = ("cv2", "faiss", "sklearn", "scipy", "matplotlib", "zmq", "google.protobuf", "pydantic")
 
 
-def nearsight(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "nearsight", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
-
-
 def use(monkeypatch: pytest.MonkeyPatch, raises: BaseException) -> None:
     """Give the command line one command, `fail`, that raises."""
 
@@ -50,13 +39,16 @@ def use(monkeypatch: pytest.MonkeyPatch, raises: BaseException) -> None:
     )
 
 
-def test_the_overview_lists_every_command_and_exit_code() -> None:
-    shown = nearsight(["--help"], COLUMNS="200")
-    assert shown.returncode == 0
+def test_the_overview_lists_every_command_and_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command_line.main(["--help"]) == 0
+    shown = capsys.readouterr().out
     for name, command in command_line.COMMANDS.items():
-        assert f" {name} " in shown.stdout
-        assert command.help in shown.stdout
-    text = " ".join(shown.stdout.split())
+        assert f" {name} " in shown
+        assert command.help in shown
+    text = " ".join(shown.split())
     for code, meaning in EXIT_CODES.items():
         assert f"{code} {meaning}" in text
 
@@ -72,15 +64,14 @@ def test_the_overview_imports_nothing_heavy() -> None:
     assert shown.stderr.strip() == "[]"
 
 
-def test_the_version_is_printed() -> None:
-    shown = nearsight(["--version"])
-    assert (shown.returncode, shown.stdout) == (0, f"nearsight {__version__}\n")
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"nearsight {__version__}\n"
 
 
-def test_a_mistyped_command_gets_a_suggestion() -> None:
-    shown = nearsight(["clodu"])
-    assert shown.returncode == 2
-    assert "Did you mean 'cloud'?" in shown.stderr
+def test_a_mistyped_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["clodu"]) == 2
+    assert "Did you mean 'cloud'?" in capsys.readouterr().err
 
 
 def every_command() -> list[tuple[str, ...]]:
@@ -264,11 +255,15 @@ def test_a_command_succeeds_with_closed_streams(closed: str) -> None:
 
 
 def test_text_that_an_output_cannot_encode_is_shown_as_escapes() -> None:
-    setting = {"NEARSIGHT_EDGE__STATE": "Zürich.db", "PYTHONIOENCODING": "ascii"}
-    shown = nearsight(["config", "show", "edge"], **setting)
-    assert "Z\\xfcrich.db" in shown.stdout
-    shown = nearsight(["config", "show", "edge", "--json"], **setting)
-    assert "Zürich.db" in json.dumps(json.loads(shown.stdout), ensure_ascii=False)
+    environment = os.environ | {"NEARSIGHT_EDGE__STATE": "Zürich.db", "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "nearsight", "config", "show", "edge"]
+
+    def shown(*options: str) -> str:
+        whole = [*command, *options]
+        return subprocess.run(whole, capture_output=True, text=True, check=True, env=environment).stdout
+
+    assert "Z\\xfcrich.db" in shown()
+    assert "Zürich.db" in json.dumps(json.loads(shown("--json")), ensure_ascii=False)
 
 
 def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

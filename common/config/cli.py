@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from nearsight.common.command_line.options import ConfigOption, JsonOption, SetO
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.config.file import FILE_NAME, Section
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.files import write_atomically
 
 app = typer.Typer(no_args_is_help=True, help="Show the settings in force, or write a settings file.")
 
@@ -67,15 +67,7 @@ def init_config(
     from nearsight.common.config.report import settings_file, short_settings_file
 
     write = short_settings_file if short else settings_file
-    text = write(import_settings_classes(ctx.obj.settings_classes))
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise ConfigurationError(f"{path} exists and is left as it is", advice="give another path") from error
-    except OSError as error:
-        with suppress(OSError):
-            path.unlink()  # a part of it would be valid, too
-        why = f"{path} cannot be written: {error.strerror}"
-        raise ConfigurationError(why, advice="give another path") from error
+    if path.exists():
+        raise ConfigurationError(f"{path} exists and is left as it is", advice="give another path")
+    write_atomically(path, write(import_settings_classes(ctx.obj.settings_classes)).encode())
     print_line(f"wrote {path}")
