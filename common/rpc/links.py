@@ -121,7 +121,9 @@ def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> Nearsig
         return Unavailable(what, advice="is the address right?")
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return _handshake_ended(link, find_reason=find_reason)
-    if not _has_descriptors():
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
         return out_of_descriptors()
     advice = "is the daemon running, and is the address right?"
     error = Unavailable(f"no server answers at {link.endpoint}", advice=advice)
@@ -156,11 +158,3 @@ def _other_mechanism(link: Link) -> NearsightError:
         f"{link.endpoint} does not use keys, so its identity cannot be checked",
         advice="start that daemon with its keys, or connect without one",
     )
-
-
-def _has_descriptors() -> bool:
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True

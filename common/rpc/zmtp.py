@@ -139,7 +139,10 @@ class Session:
         self.mechanism = mechanism
         self._largest = settings.max_message_bytes
         self._most_frames = settings.max_frames
-        self.replies: list[bytes] = [_greeting(mechanism.name)]
+        greeting = (
+            SIGNATURE + b"\x03\x01" + mechanism.name.ljust(20, b"\x00") + b"\x01"
+        )  # version, is a server
+        self.replies: list[bytes] = [greeting.ljust(GREETING_BYTES, b"\x00")]
         """Bytes that the protocol itself has to send; the caller removes them after each `receive`."""
         self.more = False
         """Whether the received bytes hold further messages; they are read after all other connections had a
@@ -420,8 +423,3 @@ def frame_header(flags: int, size: int) -> bytes:
     if size < 256:
         return bytes((flags, size))
     return bytes((flags | LONG,)) + size.to_bytes(8, "big")
-
-
-def _greeting(mechanism: bytes) -> bytes:
-    """The greeting of a server with version 3.1."""
-    return (SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\x00") + b"\x01").ljust(GREETING_BYTES, b"\x00")
