@@ -66,10 +66,14 @@ class MarkovSettings:
             raise InvalidArgument(f"the order of a Markov model is 0 to {LARGEST_ORDER}, got {self.order}")
         if not 0 < self.prior < math.inf:
             raise InvalidArgument(f"the prior must be positive and finite, got {self.prior}")
-        if not self.half_life_s > 0:
-            raise InvalidArgument(f"the half-life must be positive, got {self.half_life_s} s")
-        if self.rows_max < 1:
-            raise InvalidArgument(f"the maximum number of histories must be at least 1, got {self.rows_max}")
+        if not (self.half_life_s > 0 and self.pause_s > 0):
+            raise InvalidArgument(
+                f"half-life and pause must be positive, got {self.half_life_s} s and {self.pause_s} s"
+            )
+        if min(self.rows_max, self.devices_max) < 1:
+            raise InvalidArgument(
+                f"histories and devices must be at least 1, got {self.rows_max} and {self.devices_max}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
-
 Transition = tuple[tuple[int, ...], int]
 """A history and the object that followed it, as slots; the history is empty for popularity."""
 
@@ -78,18 +76,9 @@ class DeviceHistories:
         Maximum number of devices; the one with the oldest observation is removed.
     pause_s : float
         Silence after which the history of a device starts anew [s].
-
-    Raises
-    ------
-    InvalidArgument
-        If a parameter is not positive.
     """
 
-    def __init__(self, length: int, devices_max: int, pause_s: float = math.inf) -> None:
-        if length < 1 or devices_max < 1 or not pause_s > 0:
-            raise InvalidArgument(
-                f"length, devices and pause must be above 0, got {length}, {devices_max} and {pause_s} s"
-            )
+    def __init__(self, length: int, devices_max: int, pause_s: float) -> None:
         self._length = length
         self._devices_max = devices_max
         self._pause_s = pause_s

@@ -54,11 +54,6 @@ class Dataset:
                 advice="add the references, or leave object_id empty for what is not in the catalogue",
             )
 
-    @property
-    def object_ids(self) -> frozenset[str]:
-        """Ids of all references."""
-        return frozenset(reference.object_id for reference in self.references)
-
     def with_prefix(self, prefix: str) -> Dataset:
         """The data set with ``prefix/`` before every object id, to combine data sets in one catalogue."""
         return replace(

@@ -99,10 +99,6 @@ class Classifier(ABC):
         Called only if the table has rows. Missing neighbours have row -1.
         """
 
-    def __len__(self) -> int:
-        """Number of objects in the index."""
-        return len(self._table.object_ids)
-
     def most_alike(self, features: Features, most: int, excluded: str) -> tuple[tuple[str, int], ...]:
         """Views (object id, index) of other objects that have a near neighbour for the most descriptors.
 

@@ -32,18 +32,10 @@ def test_models_arrive_as_they_were_sent() -> None:
     assert (fetched.missing, fetched.revision, fetched.size_bytes) == (("c",), 7, 20)
 
 
-def test_a_model_left_out_is_not_missing() -> None:
-    fetched = models_of(models_reply("a", left_out=("b",)), ("a", "b"))
-    assert (fetched.left_out, fetched.missing) == (("b",), ())
-
-
-def test_an_object_that_the_answer_does_not_mention_is_missing() -> None:
-    assert models_of(models_reply("a"), ("a", "b")).missing == ("b",)
-
-
-def test_a_model_that_was_not_requested_is_ignored() -> None:
-    fetched = models_of(models_reply("a", "intruder"), ("a",))
+def test_only_requested_models_count_and_those_that_are_neither_sent_nor_left_out_are_missing() -> None:
+    fetched = models_of(models_reply("a", "intruder", left_out=("b",)), ("a", "b", "c"))
     assert [model.object_id for model in fetched.models] == ["a"]
+    assert (fetched.left_out, fetched.missing) == (("b",), ("c",))
 
 
 def test_a_malformed_model_does_not_affect_the_others() -> None:

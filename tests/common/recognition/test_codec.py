@@ -28,7 +28,7 @@ from nearsight.common.recognition.codec import (
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.protos.catalogue_pb2 import ObjectModelMessage
-from nearsight.protos.recognition_pb2 import FeaturesMessage, RecognizedObjectMessage
+from nearsight.protos.recognition_pb2 import FeaturesMessage, Point, RecognizedObjectMessage
 from support.gallery import exhibit_model, photo_features
 from support.objects import random_features, random_model, same_model
 
@@ -143,22 +143,22 @@ def test_metadata_are_sorted_by_key() -> None:
     assert list(answer.metadata) == list(stored.metadata) == sorted(metadata)
 
 
-@pytest.mark.parametrize("confidence", [0.0, -1.0, 1.1, float("nan")])
-def test_an_answer_with_an_impossible_confidence_is_refused(confidence: float) -> None:
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        *(({"confidence": value}, "confidence") for value in (0.0, -1.0, 1.1, float("nan"))),
+        ({"object_id": ""}, "object id"),
+        ({"corners": [Point(x=1, y=1)] * 3}, "corners"),
+        ({"corners": [Point(x=float("inf"), y=1)] * 4}, "corners"),
+    ],
+)
+def test_an_impossible_answer_is_refused(change: dict[str, object], complaint: str) -> None:
     message = recognized_object_to_proto(ANSWER)
-    message.confidence = confidence
-    with pytest.raises(InvalidMessage, match="confidence"):
+    for name in change:
+        message.ClearField(name)
+    message.MergeFrom(RecognizedObjectMessage(**change))
+    with pytest.raises(InvalidMessage, match=complaint):
         recognized_object_from_proto(message)
-
-
-def test_an_answer_without_id_or_with_bad_corners_is_refused() -> None:
-    messages = [recognized_object_to_proto(ANSWER) for _ in range(3)]
-    messages[0].object_id = ""
-    del messages[1].corners[0]
-    messages[2].corners[1].x = float("inf")
-    for message in messages:
-        with pytest.raises(InvalidMessage):
-            recognized_object_from_proto(message)
 
 
 def test_a_stored_model_is_read_unchanged() -> None:
