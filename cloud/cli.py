@@ -372,7 +372,6 @@ def _open(
 ) -> Iterator[CatalogueAccess]:
     from nearsight.cloud.access import RemoteCatalogue
     from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
-    from nearsight.common.catalogue.training import ObjectTrainer
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.common.rpc.client import Channel
     from nearsight.common.rpc.security import client_security
@@ -393,10 +392,9 @@ def _open(
         )
     else:
         pin_threads()
-        trainer = ObjectTrainer(settings.recognition)
         with (
             _open_store(settings, create=create) as store,
-            closing(DatabaseCatalogue(store, catalogue, trainer)) as opened,
+            closing(DatabaseCatalogue(store, catalogue, settings.recognition)) as opened,
         ):
             yield opened
 

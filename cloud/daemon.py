@@ -20,7 +20,7 @@ from nearsight.cloud.service import CatalogueService, RecognitionService
 from nearsight.cloud.settings import CloudSettings
 from nearsight.common.catalogue.live_catalogue import IndexState
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.catalogue.training import ObjectTrainer
+from nearsight.common.catalogue.training import training_fingerprint
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.metrics import model_metrics
@@ -104,10 +104,10 @@ class CloudDaemon:
         )
         self._networks = CloudNetworks(settings.models, settings.poll_interval_s, SYSTEM_CLOCK)
         self._network_intake = NetworkIntake(self._networks, settings.models, self._store, SYSTEM_CLOCK)
-        trainer = ObjectTrainer(settings.recognition)
+        fingerprint = training_fingerprint(settings.recognition)
         self._intake = ObjectIntake(
             self._catalogues,
-            trainer,
+            settings.recognition,
             threads=settings.intake.threads,
             max_pending=settings.intake.max_pending,
         )
@@ -126,7 +126,7 @@ class CloudDaemon:
                     CatalogueService(
                         self._catalogues,
                         self._intake,
-                        training=trainer.fingerprint,
+                        training=fingerprint,
                         max_response_bytes=settings.server.max_message_bytes // 2,
                     ),
                     HealthService("cloud", self.ready, self.details),
@@ -148,7 +148,7 @@ class CloudDaemon:
             self._metrics.registry.register(Readings(lambda: model_metrics(self._networks.memory.state)))
         objects = sum(catalogue.state.objects for catalogue in self._catalogues.all())
         self._log.info("catalogues loaded", database=str(settings.database), objects=objects)
-        self._warn_of_old_training(trainer.fingerprint)
+        self._warn_of_old_training(fingerprint)
 
     def _warn_of_old_training(self, training: str) -> None:
         """Warn about objects that an earlier version trained: they were not compared with each other."""

@@ -16,8 +16,9 @@ from nearsight.cloud.catalogues import Catalogues
 from nearsight.common.background.futures import completed, flat, then
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, PutOutcome
-from nearsight.common.catalogue.training import NewObject, ObjectTrainer, Rejection
+from nearsight.common.catalogue.training import NewObject, Rejection, train_objects
 from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
+from nearsight.common.recognition.settings import RecognitionSettings
 
 
 class ObjectIntake:
@@ -27,8 +28,8 @@ class ObjectIntake:
     ----------
     catalogues : Catalogues
         Destination of the objects. A catalogue is created with its first object.
-    trainer : ObjectTrainer
-        Shared by all threads.
+    settings : RecognitionSettings
+        Settings of the training.
     threads : int
         Number of calls that train at the same time.
     max_pending : int
@@ -36,10 +37,10 @@ class ObjectIntake:
     """
 
     def __init__(
-        self, catalogues: Catalogues, trainer: ObjectTrainer, *, threads: int, max_pending: int
+        self, catalogues: Catalogues, settings: RecognitionSettings, *, threads: int, max_pending: int
     ) -> None:
         self._catalogues = catalogues
-        self._trainer = trainer
+        self._settings = settings
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="intake")
         self._room = threading.BoundedSemaphore(max_pending)
         self._max_pending = max_pending
@@ -118,7 +119,7 @@ class ObjectIntake:
     ) -> tuple[PutOutcome, LiveCatalogue | None]:
         first: dict[str, NewObject] = {}
         repeated = [item for item in objects if first.setdefault(item.object_id, item) is not item]
-        training = self._trainer.train([*first.values()])
+        training = train_objects([*first.values()], self._settings)
         rejected = training.rejected + tuple(
             Rejection(item.object_id, "the id occurs more than once in the call") for item in repeated
         )

@@ -21,7 +21,7 @@ from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.reference_folder import read_reference_folder
 from nearsight.common.catalogue.schema import FORMAT
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.catalogue.training import ObjectTrainer, choose_catalogue
+from nearsight.common.catalogue.training import choose_catalogue
 from nearsight.common.clock import Clock
 from nearsight.common.database.files import copy_database
 from nearsight.common.database.places import set_aside
@@ -126,8 +126,7 @@ def _trained(
 ) -> LocalCatalogue:
     """Update an index from its folder, and load it."""
     started_s = clock.monotonic()
-    trainer = ObjectTrainer(settings.recognition)
-    with closing(DatabaseCatalogue(store, _IN_INDEX, trainer)) as catalogue:
+    with closing(DatabaseCatalogue(store, _IN_INDEX, settings.recognition)) as catalogue:
         removed = _remove_deleted(folder, store, catalogue)
         report = ingest_folder(
             folder,

@@ -16,11 +16,13 @@ from nearsight.common.catalogue.store import (
 )
 from nearsight.common.catalogue.training import (
     NewObject,
-    ObjectTrainer,
     check_catalogue_name,
     choose_catalogue,
+    train_objects,
+    training_fingerprint,
 )
 from nearsight.common.errors import NotFound
+from nearsight.common.recognition.settings import RecognitionSettings
 
 
 class DatabaseCatalogue:
@@ -34,13 +36,13 @@ class DatabaseCatalogue:
         The open file; the caller closes it.
     catalogue : str
         Name of the catalogue; empty for the only one in the file.
-    trainer : ObjectTrainer
-        Trains the objects that are put.
+    settings : RecognitionSettings
+        Settings of the training and of the index.
     """
 
-    def __init__(self, store: CatalogueStore, catalogue: str, trainer: ObjectTrainer) -> None:
+    def __init__(self, store: CatalogueStore, catalogue: str, settings: RecognitionSettings) -> None:
         self._store = store
-        self._trainer = trainer
+        self._settings = settings
         self._given_name = catalogue
         self._opening = threading.Lock()
         self._live: LiveCatalogue | None = None
@@ -68,7 +70,7 @@ class DatabaseCatalogue:
 
     def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
         """Train objects, compare them with the catalogue and store them; durable on return. Thread-safe."""
-        training = self._trainer.train(objects)
+        training = train_objects(objects, self._settings)
         outcome = PutOutcome()
         if training.trained:
             outcome = self._loaded().put(training.trained, allow_similar=allow_similar)
@@ -78,7 +80,7 @@ class DatabaseCatalogue:
         """The catalogue with its index, loaded at the first call; new objects are compared with it."""
         with self._opening:
             if self._live is None:
-                live = LiveCatalogue(self.name, self._store, self._trainer.settings)
+                live = LiveCatalogue(self.name, self._store, self._settings)
                 try:
                     live.load()
                 except NotFound:  # a new catalogue
@@ -114,7 +116,7 @@ class DatabaseCatalogue:
 
     def stored(self) -> Mapping[str, str]:
         """Content hashes by id of objects that need no training; empty if the catalogue does not exist."""
-        name, current = self.name, self._trainer.fingerprint
+        name, current = self.name, training_fingerprint(self._settings)
         try:
             objects = self._store.objects(name)
         except NotFound:

@@ -183,65 +183,56 @@ class TrainingOutcome:
     skipped: tuple[SkippedImage, ...]
 
 
-class ObjectTrainer:
-    """Trains objects with one set of settings. Thread-safe.
+def training_fingerprint(settings: RecognitionSettings) -> str:
+    """Kind of the features and the settings that determine a trained model."""
+    return (
+        f"OrbExtractor generation={TRAINING_GENERATION} "
+        f"threshold={settings.fast_threshold} features={settings.training_features} "
+        f"side={settings.limits.longest_side}"
+    )
 
-    Parameters
-    ----------
-    settings : RecognitionSettings
-        Those that affect training are part of `fingerprint`.
-    """
 
-    def __init__(self, settings: RecognitionSettings) -> None:
-        self.settings = settings
+def train_objects(objects: Sequence[NewObject], settings: RecognitionSettings) -> TrainingOutcome:
+    """Train each object from its usable images; reject it if it has none."""
+    fingerprint = training_fingerprint(settings)
+    trained: list[TrainedObject] = []
+    rejected: list[Rejection] = []
+    skipped: list[SkippedImage] = []
+    for item in objects:
+        try:
+            views, photos, problems = _train_views(item, settings)
+        except InvalidArgument as error:
+            rejected.append(Rejection(item.object_id, str(error)))
+            continue
+        if views:
+            model = ObjectModel(item.object_id, item.label, tuple(views), metadata=dict(item.metadata))
+            trained.append(TrainedObject(model, item.content_hash, fingerprint, tuple(photos)))
+            skipped += problems
+        else:
+            rejected.append(Rejection(item.object_id, problems[0].reason))
+    return TrainingOutcome(tuple(trained), tuple(rejected), tuple(skipped))
 
-    @property
-    def fingerprint(self) -> str:
-        """Kind of the features and the settings that determine a trained model."""
-        settings = self.settings
-        return (
-            f"OrbExtractor generation={TRAINING_GENERATION} "
-            f"threshold={settings.fast_threshold} features={settings.training_features} "
-            f"side={settings.limits.longest_side}"
-        )
 
-    def train(self, objects: Sequence[NewObject]) -> TrainingOutcome:
-        """Train each object from its usable images; reject it if it has none."""
-        trained: list[TrainedObject] = []
-        rejected: list[Rejection] = []
-        skipped: list[SkippedImage] = []
-        for item in objects:
-            try:
-                views, photos, problems = self._train_views(item)
-            except InvalidArgument as error:
-                rejected.append(Rejection(item.object_id, str(error)))
-                continue
-            if views:
-                model = ObjectModel(item.object_id, item.label, tuple(views), metadata=dict(item.metadata))
-                trained.append(TrainedObject(model, item.content_hash, self.fingerprint, tuple(photos)))
-                skipped += problems
-            else:
-                rejected.append(Rejection(item.object_id, problems[0].reason))
-        return TrainingOutcome(tuple(trained), tuple(rejected), tuple(skipped))
-
-    def _train_views(self, item: NewObject) -> tuple[list[Features], list[Features], list[SkippedImage]]:
-        check_object(item.object_id, item.label, item.metadata)
-        if not 1 <= len(item.images) <= MAX_IMAGES_PER_OBJECT:
-            raise InvalidArgument(f"{len(item.images)} images; an object needs 1 to {MAX_IMAGES_PER_OBJECT}")
-        views: list[Features] = []
-        photos: list[Features] = []
-        problems: list[SkippedImage] = []
-        for number, data in enumerate(item.images):
-            try:
-                image = load_image(data, self.settings.limits)
-                views.append(train_view(item.object_id, image, self.settings))
-            except InvalidArgument as error:  # includes InvalidImage and ImageTooLarge
-                problems.append(SkippedImage(item.object_id, number, str(error)))
-                continue
-            if len(views) <= PHOTOGRAPHED_VIEWS:
-                count, threshold = self.settings.query_features, self.settings.fast_threshold
-                photos += [extract_features(one, count, threshold) for one in as_photographed(image)]
-        return views, photos, problems
+def _train_views(
+    item: NewObject, settings: RecognitionSettings
+) -> tuple[list[Features], list[Features], list[SkippedImage]]:
+    check_object(item.object_id, item.label, item.metadata)
+    if not 1 <= len(item.images) <= MAX_IMAGES_PER_OBJECT:
+        raise InvalidArgument(f"{len(item.images)} images; an object needs 1 to {MAX_IMAGES_PER_OBJECT}")
+    views: list[Features] = []
+    photos: list[Features] = []
+    problems: list[SkippedImage] = []
+    for number, data in enumerate(item.images):
+        try:
+            image = load_image(data, settings.limits)
+            views.append(train_view(item.object_id, image, settings))
+        except InvalidArgument as error:  # includes InvalidImage and ImageTooLarge
+            problems.append(SkippedImage(item.object_id, number, str(error)))
+            continue
+        if len(views) <= PHOTOGRAPHED_VIEWS:
+            count, threshold = settings.query_features, settings.fast_threshold
+            photos += [extract_features(one, count, threshold) for one in as_photographed(image)]
+    return views, photos, problems
 
 
 def as_photographed(image: GrayImage) -> tuple[GrayImage, ...]:

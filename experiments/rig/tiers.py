@@ -26,7 +26,6 @@ from nearsight.cloud.settings import CloudSettings
 from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.ingestion import ingest_folder
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.catalogue.training import ObjectTrainer
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.files import write_json
 from nearsight.common.recognition.object_recognizer import pin_threads
@@ -286,10 +285,9 @@ def fill_catalogue(
         If an exhibit was rejected.
     """
     pin_threads()
-    trainer = ObjectTrainer(CloudSettings().recognition)
     with (
         CatalogueStore(database, create=True) as store,
-        closing(DatabaseCatalogue(store, CATALOGUE, trainer)) as catalogue,
+        closing(DatabaseCatalogue(store, CATALOGUE, CloudSettings().recognition)) as catalogue,
     ):
         report = ingest_folder(museum, catalogue, threads=os.cpu_count() or 1, progress=progress)
     if report.interrupted:

@@ -12,8 +12,9 @@ from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.catalogue import ingestion
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainingOutcome
+from nearsight.common.catalogue.training import NewObject, TrainingOutcome, train_objects
 from nearsight.common.config.base import SecuritySettings
+from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.allow_list import Role, allow_client
 from nearsight.common.rpc.security import generate_keys
 from support.cloud import CloudClient, running_cloud
@@ -214,13 +215,11 @@ def test_a_folder_without_usable_images_fails(
 def test_an_interrupted_ingestion_explains_how_to_continue(
     folder: Path, database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = ObjectTrainer.train
-
-    def interrupted_train(trainer: ObjectTrainer, objects: Sequence[NewObject]) -> TrainingOutcome:
+    def interrupted(objects: Sequence[NewObject], settings: RecognitionSettings) -> TrainingOutcome:
         os.kill(os.getpid(), signal.SIGINT)
-        return train(trainer, objects)
+        return train_objects(objects, settings)
 
-    monkeypatch.setattr(ObjectTrainer, "train", interrupted_train)
+    monkeypatch.setattr("nearsight.common.catalogue.database_catalogue.train_objects", interrupted)
     assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 130
     shown = capsys.readouterr()
     first, last = [line for line in shown.err.splitlines() if line.startswith("interrupted")]
@@ -234,10 +233,10 @@ SLOW_INGESTION = """
 import sys
 import threading
 from nearsight.__main__ import main
-from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
-from nearsight.common.catalogue.training import ObjectTrainer, TrainingOutcome
+from nearsight.common.catalogue import database_catalogue
+from nearsight.common.catalogue.training import TrainingOutcome
 
-def train(trainer, objects):
+def train(objects, settings):
     print("training", flush=True)
     sys.stdin.readline()
     return TrainingOutcome((), (), ())
@@ -246,8 +245,8 @@ def close(catalogue):
     print("closing", flush=True)
     threading.Event().wait()
 
-ObjectTrainer.train = train
-DatabaseCatalogue.close = close
+database_catalogue.train_objects = train
+database_catalogue.DatabaseCatalogue.close = close
 sys.exit(main(["cloud", "ingest", *sys.argv[1:]]))
 """
 """A batch ends after a line of standard input; closing the catalogue never ends."""

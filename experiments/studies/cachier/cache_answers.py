@@ -28,7 +28,7 @@ from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.ingestion import BATCH_OBJECTS
 from nearsight.common.catalogue.reference_folder import Reference
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.catalogue.training import NewObject, ObjectTrainer
+from nearsight.common.catalogue.training import NewObject, train_objects
 from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.images import read_image_file
 from nearsight.common.recognition.models import Features, ObjectModel
@@ -276,12 +276,11 @@ def _taught(
 
     Training is timed once more on its own. The rest of an ingestion's time is comparison and storage.
     """
-    trainer = ObjectTrainer(settings)
     spent: dict[str, tuple[float, float]] = {}
     with (
         TemporaryDirectory() as folder,
         CatalogueStore(Path(folder) / "cloud.db") as store,
-        closing(DatabaseCatalogue(store, "all", trainer)) as catalogue,
+        closing(DatabaseCatalogue(store, "all", settings)) as catalogue,
     ):
         for batch in _parts(references, BATCH_OBJECTS):
             objects = [
@@ -289,7 +288,7 @@ def _taught(
                 for one in batch
             ]
             began_s = time.thread_time()
-            trainer.train(objects)
+            train_objects(objects, settings)
             trained_s = time.thread_time()
             catalogue.put(objects, allow_similar=True)
             train_s = trained_s - began_s

@@ -12,7 +12,7 @@ from nearsight.common.catalogue import ingestion
 from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.ingestion import IngestionReport, ingest_folder
 from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
-from nearsight.common.catalogue.training import NewObject, ObjectTrainer
+from nearsight.common.catalogue.training import NewObject, TrainingOutcome, train_objects
 from nearsight.common.errors import InvalidArgument, NotFound, SetupError, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ingest(folder: Path, store: CatalogueStore, settings: RecognitionSettings = SETTINGS) -> IngestionReport:
-    with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(settings))) as target:
+    with closing(DatabaseCatalogue(store, "museum", settings)) as target:
         return ingest_folder(folder, target, threads=2)
 
 
@@ -138,13 +138,12 @@ def test_a_second_run_trains_only_what_changed(
     (folder / "references" / "0001.jpg").write_bytes(picture_jpeg(91))
     (folder / "references" / "0009.jpg").write_bytes(picture_jpeg(92))
     trained: list[str] = []
-    train = ObjectTrainer.train
 
-    def recording_train(self: ObjectTrainer, objects: Sequence[NewObject]) -> object:
+    def recording(objects: Sequence[NewObject], settings: RecognitionSettings) -> TrainingOutcome:
         trained.extend(item.object_id for item in objects)
-        return train(self, objects)
+        return train_objects(objects, settings)
 
-    monkeypatch.setattr(ObjectTrainer, "train", recording_train)
+    monkeypatch.setattr("nearsight.common.catalogue.database_catalogue.train_objects", recording)
     report = ingest(folder, store)
     assert (report.added, report.replaced) == (["0009"], ["0001"])
     assert sorted(report.unchanged) == ["0000", "0002", "0003", "0004"]
@@ -310,7 +309,7 @@ def test_an_interruption_finishes_the_current_batches_and_is_reported(
         if done == 2 and signals:
             signal.raise_signal(signals.pop())
 
-    with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))) as target:
+    with closing(DatabaseCatalogue(store, "museum", SETTINGS)) as target:
         report = ingest_folder(folder, target, threads=1, progress=interrupt)
     assert report.interrupted
     assert 2 <= report.done < 5

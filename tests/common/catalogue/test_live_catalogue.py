@@ -7,7 +7,7 @@ import pytest
 
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainedObject
+from nearsight.common.catalogue.training import NewObject, TrainedObject, train_objects
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, NotFound, Unavailable
 from nearsight.common.recognition.extraction import extract_features
@@ -48,7 +48,7 @@ def trained(object_id: str, seed: int = 0) -> TrainedObject:
 
 
 def trained_picture(object_id: str, seed: int) -> TrainedObject:
-    outcome = ObjectTrainer(SETTINGS).train([NewObject(object_id, object_id, (picture_jpeg(seed),))])
+    outcome = train_objects([NewObject(object_id, object_id, (picture_jpeg(seed),))], SETTINGS)
     return outcome.trained[0]
 
 

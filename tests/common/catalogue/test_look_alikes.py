@@ -14,7 +14,7 @@ from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.look_alikes import compare
 from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
-from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainedObject
+from nearsight.common.catalogue.training import NewObject, TrainedObject, train_objects
 from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
@@ -46,7 +46,7 @@ def trained(*objects: NewObject) -> list[TrainedObject]:
 
 @cache
 def _trained(name: str, photos: tuple[bytes, ...]) -> TrainedObject:
-    (found,) = ObjectTrainer(SETTINGS).train([NewObject(name, name, photos)]).trained
+    (found,) = train_objects([NewObject(name, name, photos)], SETTINGS).trained
     return found
 
 
@@ -156,7 +156,7 @@ def test_an_outdated_picture_in_the_index_does_not_count() -> None:
 
 @pytest.fixture
 def catalogue(store: CatalogueStore) -> Iterator[DatabaseCatalogue]:
-    with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))) as opened:
+    with closing(DatabaseCatalogue(store, "museum", SETTINGS)) as opened:
         yield opened
 
 

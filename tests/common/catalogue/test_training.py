@@ -1,20 +1,21 @@
 import pytest
 
-from nearsight.common.catalogue.training import MAX_IMAGES_PER_OBJECT, NewObject, ObjectTrainer
+from nearsight.common.catalogue.training import (
+    MAX_IMAGES_PER_OBJECT,
+    NewObject,
+    train_objects,
+    training_fingerprint,
+)
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg
 
-TRAINER = ObjectTrainer(RecognitionSettings(training_features=200))
+SETTINGS = RecognitionSettings(training_features=200)
 
 
 @pytest.mark.parametrize("name", broken_images())
 def test_an_unusable_image_rejects_its_object_and_no_other(name: str) -> None:
-    outcome = TRAINER.train(
-        [
-            NewObject("bad", "Bad", (broken_images()[name],)),
-            NewObject("good", "Good", (picture_jpeg(1),)),
-        ]
-    )
+    bad = NewObject("bad", "Bad", (broken_images()[name],))
+    outcome = train_objects([bad, NewObject("good", "Good", (picture_jpeg(1),))], SETTINGS)
     assert [item.model.object_id for item in outcome.trained] == ["good"]
     assert [item.object_id for item in outcome.rejected] == ["bad"]
     assert outcome.rejected[0].reason
@@ -22,7 +23,7 @@ def test_an_unusable_image_rejects_its_object_and_no_other(name: str) -> None:
 
 def test_an_object_is_trained_from_its_usable_images() -> None:
     item = NewObject("a", "A", (b"", picture_jpeg(1), b"x", memoryview(picture_jpeg(2))), {"artist": "Monet"})
-    outcome = TRAINER.train([item])
+    outcome = train_objects([item], SETTINGS)
     assert len(outcome.trained[0].model.views) == 2
     assert outcome.trained[0].model.metadata == {"artist": "Monet"}
     assert [(skip.object_id, skip.image) for skip in outcome.skipped] == [("a", 0), ("a", 2)]
@@ -43,7 +44,7 @@ def test_an_object_is_trained_from_its_usable_images() -> None:
     ids=lambda item: item.label[:20],
 )
 def test_an_object_that_breaks_a_limit_is_rejected(item: NewObject) -> None:
-    outcome = TRAINER.train([item])
+    outcome = train_objects([item], SETTINGS)
     assert outcome.trained == ()
     assert len(outcome.rejected) == 1
 
@@ -71,7 +72,7 @@ def test_content_hashes_are_equal_exactly_for_equal_content() -> None:
 
 def test_the_fingerprint_depends_on_the_training_settings() -> None:
     def fingerprint(**settings: int) -> str:
-        return ObjectTrainer(RecognitionSettings(**settings)).fingerprint
+        return training_fingerprint(RecognitionSettings(**settings))
 
     assert fingerprint(query_features=100) == fingerprint()
     assert len({fingerprint(), fingerprint(training_features=99), fingerprint(fast_threshold=9)}) == 3
