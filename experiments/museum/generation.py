@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 
@@ -203,7 +203,7 @@ def _write_tables(folder: Path, settings: MuseumSettings) -> None:
 
 
 def _to_text(settings: MuseumSettings) -> bytes:
-    return (json.dumps(settings.to_json(), indent=2) + "\n").encode()
+    return (json.dumps({"version": VERSION, **asdict(settings)}, indent=2) + "\n").encode()
 
 
 def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:

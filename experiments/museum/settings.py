@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
@@ -37,7 +37,3 @@ class MuseumSettings:
             raise InvalidArgument(f"a museum has 1 to {UNKNOWN_FROM} objects, got {self.objects}")
         if not 0 <= self.difficulty <= 1:
             raise InvalidArgument(f"difficulty must be in [0, 1], got {self.difficulty}")
-
-    def to_json(self) -> dict[str, object]:
-        """The content of ``museum.json``."""
-        return {"version": VERSION, **asdict(self)}
