@@ -125,10 +125,6 @@ def test_the_default_profile_states_that_it_was_not_measured() -> None:
     assert "not measured" in default_profile().dataset
 
 
-def test_a_new_correction_is_1() -> None:
-    assert LookupCorrection().factor == 1.0
-
-
 @pytest.mark.parametrize("ratio", [3.0, 50.0])
 def test_a_correction_converges_to_the_ratio_of_measured_to_predicted(ratio: float) -> None:
     correction = LookupCorrection()
