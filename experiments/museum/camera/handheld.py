@@ -24,13 +24,12 @@ from nearsight.experiments.museum.camera.photograph import (
     PHOTO_SHORT_SIDE,
     Standpoint,
     develop,
-    hang_for,
     look_at,
     step_before,
     visible,
 )
-from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo
-from nearsight.experiments.museum.camera.wall import Scene
+from nearsight.experiments.museum.camera.viewpoint import project, wall_to_photo
+from nearsight.experiments.museum.camera.wall import Scene, hang
 
 _TURN_S = 0.8
 """Duration of the phone's turn to an exhibit, and of the turn away from it."""
@@ -153,7 +152,7 @@ class _Hand:
             stand.aim[1] + (y + dy) * long_side / stand.size[1],
         )
         angles = stand.angles[0] + yaw, stand.angles[1] + pitch, stand.angles[2] + roll + droll
-        return wall_to_photo(rotation(*angles), float(np.exp(nearer)), stand.size, aim)
+        return wall_to_photo(angles, float(np.exp(nearer)), stand.size, aim)
 
 
 class _Shot:
@@ -202,7 +201,7 @@ class _Shot:
         limit = max(2.2 * max(self._stand.picture_size), 1.9 * max(self._how.size))
         seen = [visible(self._view(float(at_s)), self._how.size, limit) for at_s in times]
         sides, ends = np.max(seen, axis=0)
-        return hang_for(self._stay.picture, self._stand, (float(sides), float(ends)))
+        return hang(self._stay.picture, self._stand.picture_size[0], (float(sides), float(ends)))
 
 
 _MIDDLE = np.zeros((1, 2))

@@ -34,18 +34,15 @@ def motion_blur(view: View, length_px: float, angle: float) -> View:
     return as_field(blurred)
 
 
-def spot_light(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> NDArray[np.float32]:
-    """A round highlight, (H, W), 1 in its middle; centre and radius relative to the view's width."""
-    height, width = shape
+def glare(view: View, centre: tuple[float, float], radius: float, strength: float) -> None:
+    """Add light reflected by varnish or glass, in place: a veil around an overexposed core.
+
+    Centre and radius are relative to the view's width.
+    """
+    height, width = view.shape[:2]
     xs = (np.arange(width, dtype=np.float32) / width - centre[0]) / radius
     ys = (np.arange(height, dtype=np.float32) / width - centre[1]) / radius
-    return (np.exp(-(xs**2) / 2)[None] * np.exp(-(ys**2) / 2)[:, None]).astype(np.float32)
-
-
-def glare(view: View, centre: tuple[float, float], radius: float, strength: float) -> None:
-    """Add light reflected by varnish or glass, in place: a veil around an overexposed core."""
-    height, width = view.shape[:2]
-    core = spot_light((height, width), centre, radius)
+    core = (np.exp(-(xs**2) / 2)[None] * np.exp(-(ys**2) / 2)[:, None]).astype(np.float32)
     view += (core * (255 * strength))[:, :, None]
 
 

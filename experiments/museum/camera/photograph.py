@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.museum.camera import optics
 from nearsight.experiments.museum.camera.bystanders import add_head
-from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo
+from nearsight.experiments.museum.camera.viewpoint import project, wall_to_photo
 from nearsight.experiments.museum.camera.wall import Scene, hang
 
 PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE = 640, 480
@@ -67,7 +66,8 @@ def take_photo(
         raise InvalidArgument(f"a reference is (H, W, 3) uint8, got {reference.shape} {reference.dtype}")
     stand = step_before(reference.shape, rng, difficulty)
     view = stand.view()
-    scene = hang_for(reference, stand, visible(view, stand.size, 2.2 * max(stand.picture_size)))
+    reach = visible(view, stand.size, 2.2 * max(stand.picture_size))
+    scene = hang(reference, stand.picture_size[0], reach)
     seen, corners = look_at(scene, view, stand.size)
     developed = develop(seen, rng, difficulty, corners)
     quality = round(float(rng.uniform(88 - 45 * difficulty, 94 - 12 * difficulty)))
@@ -90,7 +90,7 @@ class Standpoint:
 
     def view(self) -> NDArray[np.float64]:
         """Homography from the wall, in pixels from the picture's middle, to the photo."""
-        return wall_to_photo(rotation(*self.angles), 1.0, self.size, self.aim)
+        return wall_to_photo(self.angles, 1.0, self.size, self.aim)
 
 
 def step_before(
@@ -114,12 +114,6 @@ def step_before(
     slack = (1 - share) / 2 + 0.1 * difficulty
     aim = (0.5 + float(rng.uniform(-slack, slack)) * 0.9, 0.5 + float(rng.uniform(-slack, slack)) * 0.9)
     return Standpoint(size, (picture_width, picture_width * height / width), angles, aim)
-
-
-def hang_for(reference: NDArray[np.uint8], stand: Standpoint, reach: tuple[float, float]) -> Scene:
-    """Hang the picture at the size of its image in the photo; ``reach`` is the half size of the wall."""
-    belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
-    return hang(reference, belongs, stand.picture_size[0], reach)
 
 
 def look_at(

@@ -9,17 +9,8 @@ FOCAL_LENGTH = 0.85
 """Focal length relative to the photo's longer side: the wide lens of a phone."""
 
 
-def rotation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
-    """Rotation matrix, (3, 3); angles in radians."""
-    cy, sy, cp, sp, cr, sr = (f(a) for a in (yaw, pitch, roll) for f in (np.cos, np.sin))
-    around_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
-    around_x = np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
-    around_z = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
-    return np.asarray(around_z @ around_x @ around_y)
-
-
 def wall_to_photo(
-    turn: NDArray[np.float64],
+    angles: tuple[float, float, float],
     magnification: float,
     photo_size: tuple[int, int],
     aim: tuple[float, float],
@@ -28,8 +19,8 @@ def wall_to_photo(
 
     Parameters
     ----------
-    turn : ndarray, (3, 3)
-        Rotation of the wall relative to the camera.
+    angles : (float, float, float)
+        Yaw, pitch and roll of the wall relative to the camera, in radians.
     magnification : float
         Pixels of the photo per pixel of the wall at the origin.
     photo_size : (int, int)
@@ -41,6 +32,11 @@ def wall_to_photo(
     -------
     ndarray, (3, 3) float64
     """
+    cy, sy, cp, sp, cr, sr = (f(angle) for angle in angles for f in (np.cos, np.sin))
+    around_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    around_x = np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
+    around_z = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
+    turn = around_z @ around_x @ around_y
     focal = FOCAL_LENGTH * max(photo_size)
     distance = focal / magnification
     plane = np.column_stack([turn[:, 0], turn[:, 1], (0, 0, distance)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from nearsight.experiments.museum.art.canvas import Canvas
@@ -47,22 +48,19 @@ class Scene:
     """
 
 
-def hang(
-    reference: Image, rng: np.random.Generator, picture_width: float, half_size: tuple[float, float]
-) -> Scene:
-    """Hang a picture on a wall.
+def hang(reference: Image, picture_width: float, half_size: tuple[float, float]) -> Scene:
+    """Hang a picture on a wall. Wall, frame, neighbours and label depend on its pixels alone.
 
     Parameters
     ----------
     reference : ndarray, (H, W, 3) uint8
-    rng : Generator
-        Determines wall, frame, neighbours and label: properties of the picture, not of one photo.
     picture_width : float
         Width of the picture in the scene, in pixels.
     half_size : (float, float)
         Half width and half height of the wall around the picture's middle, in pixels.
     """
-    for_frame, for_paint, for_neighbours, for_label = rng.spawn(4)
+    belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
+    for_frame, for_paint, for_neighbours, for_label = belongs.spawn(4)
     scale = picture_width / reference.shape[1]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     picture = as_image(cv2.resize(reference, None, fx=scale, fy=scale, interpolation=method))

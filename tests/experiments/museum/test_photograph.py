@@ -11,7 +11,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
 from nearsight.experiments.museum.camera.photograph import take_photo
-from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo
+from nearsight.experiments.museum.camera.viewpoint import project, wall_to_photo
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +89,14 @@ def test_very_narrow_and_small_references_can_be_photographed(size: tuple[int, i
 
 
 def test_without_rotation_the_wall_is_scaled_and_shifted() -> None:
-    view = wall_to_photo(rotation(0, 0, 0), 2.0, (640, 480), (0.5, 0.5))
+    view = wall_to_photo((0, 0, 0), 2.0, (640, 480), (0.5, 0.5))
     assert project(view, np.array([(0.0, 0.0), (10.0, 0.0)])) == pytest.approx(
         np.array([(320.0, 240.0), (340.0, 240.0)])
     )
 
 
 def test_the_nearer_side_of_a_rotated_wall_is_larger() -> None:
-    view = wall_to_photo(rotation(0.6, 0, 0), 1.0, (640, 480), (0.5, 0.5))
+    view = wall_to_photo((0.6, 0, 0), 1.0, (640, 480), (0.5, 0.5))
     points = project(view, np.array([(-100.0, -50.0), (-100.0, 50.0), (100.0, -50.0), (100.0, 50.0)]))
     left, right = points[1, 1] - points[0, 1], points[3, 1] - points[2, 1]
     assert right > 1.1 * left
