@@ -246,6 +246,7 @@ class TwinEdge:
 
             def extracted() -> None:
                 self.load.computed(extraction_ms)
+                request.query.features_bytes = _FEATURES_BYTES
                 self._carry_out(request, request.flow.made(self._events.now_s))
 
             self.processor.run(spent_s, extracted)
