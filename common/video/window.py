@@ -114,7 +114,7 @@ class MovingWindow:
     centred : Window
         Start position.
     at : Window
-        Current position.
+        Current position; a frame that is computed completely may be centred again.
     """
 
     def __init__(self, blocks: Blocks, stride: int, margin: float, whole_ms: float) -> None:
@@ -123,10 +123,6 @@ class MovingWindow:
         self._gain = 1.0
         """Expected share of the unmatched blocks that a search would match."""
         self.centred = self.at = Window.centred((blocks.height, blocks.width), margin)
-
-    def centre(self) -> None:
-        """Move the window to the centre, before a frame that is computed completely."""
-        self.at = self.centred
 
     def follow(self, frame: Frame, reference: Frame, still: Match, threshold_db: float) -> Match:
         """

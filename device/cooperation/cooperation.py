@@ -119,7 +119,7 @@ class Cooperation:
         self._steps = StepCounts(context)
         self.forecasts = PeerForecasts(context)
         """Predictions from the counts of devices nearby."""
-        held.observe(self)
+        held.observer = self
 
     @property
     def state(self) -> CooperationState:

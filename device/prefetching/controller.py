@@ -259,7 +259,7 @@ class PrefetchController:
         edge = "answers" if not failures else f"no answer, {failures} consecutive failures"
         if not self._has_edge:
             edge = "no edge"
-        empty = self.why_empty()
+        empty, dataset = self.why_empty(), self._profiler.profile.profiles[0].dataset or "measured"
         return [
             *([("why empty", empty)] if empty else []),
             ("current object", self._current),
@@ -273,7 +273,7 @@ class PrefetchController:
             ),
             ("miss latency", self._profiler.miss_why),
             ("next photo of the same object", f"{self._profiler.stays:.2f}"),
-            ("lookup", f"x{self._profiler.correction:.2f} of the profile ({self._profiler.profile.origin})"),
+            ("lookup", f"x{self._profiler.correction:.2f} of the profile ({dataset})"),
             ("predictions of the edge", edge),
         ]
 

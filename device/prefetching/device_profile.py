@@ -41,11 +41,6 @@ class DeviceProfile(VersionedFile):
         """The numbers of features to choose from, in increasing order."""
         return tuple(profile.query_features for profile in self.profiles)
 
-    @property
-    def origin(self) -> str:
-        """The data set of the measurement; "measured" if the profile names none."""
-        return self.profiles[0].dataset or "measured"
-
     def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
         """f_D(k) and recall_D(k) for each number of features."""
         return tuple(ExtractionCurves.of_profile(profile, k_max) for profile in self.profiles)

@@ -59,7 +59,8 @@ class HeldModels:
         self.size_bytes = 0
         """Total size of the models."""
         self._account = PrefetchAccount()
-        self._observer: HeldModelsObserver | None = None
+        self.observer: HeldModelsObserver | None = None
+        """Receives added and dropped models."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -84,10 +85,6 @@ class HeldModels:
         """A copy of the counters of fetched and wasted models."""
         with self._lock:
             return replace(self._account)
-
-    def observe(self, observer: HeldModelsObserver) -> None:
-        """Set the observer of added and dropped models."""
-        self._observer = observer
 
     def versions(self) -> Mapping[str, int]:
         """Object id → version of the model."""
@@ -134,8 +131,8 @@ class HeldModels:
                 left += self._remove([next(iter(self._held))])
             stays = name in self._held
         self._notify_dropped(left)
-        if stays and self._observer is not None:
-            self._observer.added(model)
+        if stays and self.observer is not None:
+            self.observer.added(model)
         gone = {old.object_id for old in left} - {name}
         return frozenset(gone if stays else gone | {name})
 
@@ -156,6 +153,6 @@ class HeldModels:
         return left
 
     def _notify_dropped(self, left: Collection[ObjectModel]) -> None:
-        if self._observer is not None:
+        if self.observer is not None:
             for model in left:
-                self._observer.dropped(model)
+                self.observer.dropped(model)

@@ -235,7 +235,7 @@ class VideoSession:
         if not why or self._is_measured(why):
             found = self._match(photo, began_s, attend, frame.shape)
         else:
-            self._window.centre()
+            self._window.at = self._window.centred
         photo = self._window.at.cut(photo)
         matched_s = self._clock.monotonic()
         try:

@@ -137,7 +137,7 @@ class TwinPeer:
         self._sharing = ModelSharing(
             self._context, "redirect" if share == "off" else share, self._source.came_from_tier
         )
-        held.observe(self)
+        held.observer = self
         neighbourhood.join(self)
 
     def sources(self) -> PrefetchSources:

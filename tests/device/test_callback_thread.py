@@ -138,22 +138,6 @@ def test_an_async_job_that_raises_or_cancels_itself_affects_no_other() -> None:
     assert [line["event"] for line in logs] == ["a callback raised", "a callback was cancelled"]
 
 
-def test_close_in_the_thread_of_a_loop_does_not_wait_for_jobs_of_that_loop() -> None:
-    callbacks, ran = CallbackThread(), threading.Event()
-
-    async def job() -> None:
-        ran.set()
-
-    async def main() -> None:
-        callbacks.submit(job, asyncio.get_running_loop())
-        assert not callbacks.close(600.0)
-        while not ran.is_set():
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert callbacks.close(LONG_S)
-
-
 @pytest.mark.parametrize("then_async", [False, True])
 def test_close_in_the_thread_of_a_loop_waits_for_the_plain_jobs_before_an_async_one(then_async: bool) -> None:
     callbacks, ran, ended = CallbackThread(), [], threading.Event()

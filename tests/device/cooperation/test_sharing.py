@@ -52,7 +52,7 @@ class Scene:
             "museum", OWN, self, nobody, tuple, self.background, self.clock, random.Random(1)
         )
         self.sharing = ModelSharing(context, share, lambda _: from_tier)
-        self.held.observe(self.sharing)
+        self.held.observer = self.sharing
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
         assert ttl_s == LIFE_S
@@ -106,7 +106,7 @@ def test_a_late_removal_of_an_old_version_keeps_the_new_one(scene: Scene) -> Non
 
 def test_a_model_that_is_too_large_to_be_kept_is_not_announced(scene: Scene) -> None:
     small = HeldModels(MODEL.size_bytes - 1)
-    small.observe(scene.sharing)
+    small.observer = scene.sharing
     small.put(MODEL, 100)
     scene.background.run()
     assert scene.written == []

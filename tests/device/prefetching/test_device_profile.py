@@ -61,7 +61,7 @@ def test_the_default_holds_the_four_numbers_of_table_4_1() -> None:
     for fewer, more in pairwise(curves):
         assert (fewer.lookup_ms[1:] < more.lookup_ms[1:]).all()
         assert (fewer.recall <= more.recall).all()
-    assert "not measured" in profile.origin
+    assert all("not measured" in one.dataset for one in profile.profiles)
 
 
 @pytest.mark.parametrize(

@@ -50,20 +50,20 @@ class Inline(BackgroundWorker):
 
 
 class Scene:
-    """Forecasts with a manual clock and a manual edge."""
+    """Forecasts with a manual clock, and a manual edge and peers, or only one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, edge: bool = True, nearby: bool = False) -> None:
         self.clock = ManualClock()
-        self.edge = ManualSource()
+        self.edge, self.nearby = ManualSource(), ManualSource()
         self.heard: list[Prediction | None] = []
         self.strange = 0
-        settings = PrefetchSettings(refresh_s=10.0)
         self.forecasts = Forecasts(
-            self.edge,
+            self.edge if edge else None,
             Inline(self.clock),
-            settings,
+            PrefetchSettings(refresh_s=10.0),
             self.clock,
             self.heard.append,
+            self.nearby if nearby else None,
             on_unknown=self._count_unknown,
         )
 
@@ -166,25 +166,8 @@ def test_remembered_predictions_are_bounded(scene: Scene) -> None:
     assert known == list(range(2 * MOST_PREDICTIONS, 3 * MOST_PREDICTIONS))
 
 
-class Alone(Scene):
-    """A device with peers, and with or without an edge."""
-
-    def __init__(self, *, edge: bool) -> None:
-        super().__init__()
-        self.nearby = ManualSource()
-        settings = PrefetchSettings(refresh_s=10.0)
-        self.forecasts = Forecasts(
-            self.edge if edge else None,
-            Inline(self.clock),
-            settings,
-            self.clock,
-            self.heard.append,
-            self.nearby,
-        )
-
-
 def test_without_an_edge_the_devices_nearby_are_asked() -> None:
-    scene = Alone(edge=False)
+    scene = Scene(edge=False, nearby=True)
     assert scene.forecasts.edge_away
     scene.forecasts.report("a")
     scene.nearby.answer(revision=None)
@@ -197,7 +180,7 @@ def test_without_an_edge_the_devices_nearby_are_asked() -> None:
 
 
 def test_peers_are_asked_only_while_the_edge_is_unreachable() -> None:
-    scene = Alone(edge=True)
+    scene = Scene(nearby=True)
     scene.forecasts.report("a")
     scene.edge.answer()
     assert scene.nearby.asked == []
@@ -221,7 +204,7 @@ def probabilities(scene: Scene, object_id: str) -> dict[str, float]:
 
 
 def test_predictions_of_the_edge_decay_into_those_of_peers() -> None:
-    scene = Alone(edge=True)
+    scene = Scene(nearby=True)
     scene.forecasts.report("a")
     scene.edge.answer()
     of_edge = scene.forecasts.get("a")
@@ -245,7 +228,7 @@ def test_predictions_of_the_edge_decay_into_those_of_peers() -> None:
 
 
 def test_predictions_of_a_returned_edge_replace_those_of_peers() -> None:
-    scene = Alone(edge=True)
+    scene = Scene(nearby=True)
     scene.forecasts.report("b")
     scene.edge.fail()
     scene.forecasts.remember("b", Prediction(FOLLOWING, 3))  # back, before the devices nearby answer
