@@ -21,12 +21,13 @@ from nearsight.common.request.effects import Stage
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.rpc.envelope import LONGEST_S
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
-from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
+from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine
 from nearsight.device.forks import check_process
 from nearsight.device.image_sources import AnyImage, snapshot
 from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RequestSettings
+from nearsight.device.tiers import RemoteTier
 from nearsight.device.video.live_view import StreamSettings
 from nearsight.device.video.stream import Ask, LiveStream, StreamAnswer
 
@@ -59,7 +60,7 @@ class BaseRecognizer:
 
     def __init__(
         self,
-        tiers: Mapping[str, Tier],
+        tiers: Mapping[str, RemoteTier],
         context: QueryContext,
         stages: Sequence[Stage[DeviceQuery]],
         settings: RequestSettings,
@@ -152,7 +153,7 @@ class BaseRecognizer:
         TypeError, ValueError, RuntimeError
             As `recognize`.
         """
-        return self._submit(image, None, timeout_s).result()
+        return self._submit(image, None, timeout_s).outcome.result()
 
     def stream(
         self,

@@ -29,6 +29,7 @@ from nearsight.device.image_sources import QuerySource
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognition import Recognition, RequestHandle, recognition_of
 from nearsight.device.recognizer_settings import RequestSettings
+from nearsight.device.tiers import RemoteTier
 
 Outcome = Recognition | NearsightError
 Deliver = Callable[[Outcome], None]
@@ -43,19 +44,6 @@ _STOP_S = 5.0
 def reserve_s(timeout_s: float) -> float:
     """Time before its deadline at which a request ends, so that the callback runs in time."""
     return min(_LARGEST_RESERVE_S, timeout_s / 20)
-
-
-Replied = Callable[[Answer | NearsightError], None]
-
-
-class Tier(Protocol):
-    """A tier that recognises images."""
-
-    def ask(self, query: DeviceQuery, step: Ask, trace_id: str, done: Replied) -> None:
-        """Start a request; ``done`` is called within ``step.timeout_s``, from any thread."""
-
-    def close(self) -> None:
-        """Free sockets and threads; open requests fail."""
 
 
 class RecognizerObserver(Protocol):
@@ -83,7 +71,7 @@ class RequestEngine:
 
     Parameters
     ----------
-    tiers : mapping of name to Tier
+    tiers : mapping of name to RemoteTier
         In the order in which they are called.
     make_query : callable
         Converts the application's image to a query; runs on the pool; raises NearsightError.
@@ -101,7 +89,7 @@ class RequestEngine:
 
     def __init__(
         self,
-        tiers: Mapping[str, Tier],
+        tiers: Mapping[str, RemoteTier],
         make_query: Callable[[QuerySource], DeviceQuery],
         stages: Sequence[Stage[DeviceQuery]],
         settings: RequestSettings,

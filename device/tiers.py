@@ -20,6 +20,8 @@ from nearsight.protos import inference_pb2
 from nearsight.protos.inference_pb2 import InferRequest
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse
 
+Replied = Callable[[Answer | NearsightError], None]
+
 _log = get_logger("device.tier")
 
 
@@ -44,13 +46,7 @@ class RemoteTier:
         self._stub = Stub(channel, DESCRIPTOR.services_by_name["Recognition"])
         self._inference = Stub(channel, inference_pb2.DESCRIPTOR.services_by_name["Inference"])
 
-    def ask(
-        self,
-        query: DeviceQuery,
-        step: Ask,
-        trace_id: str,
-        done: Callable[[Answer | NearsightError], None],
-    ) -> None:
+    def ask(self, query: DeviceQuery, step: Ask, trace_id: str, done: Replied) -> None:
         """Start a request; ``done`` is called within ``step.timeout_s``, on the thread of the channel."""
         content = query.content(step.form)
         if isinstance(content, bytes):
@@ -81,7 +77,7 @@ class RemoteTier:
         self,
         query: DeviceQuery,
         form: str,
-        done: Callable[[Answer | NearsightError], None],
+        done: Replied,
         future: Future[Reply],
     ) -> None:
         outcome: Answer | NearsightError

@@ -23,10 +23,11 @@ from nearsight.common.errors import (
 from nearsight.common.request.answer import Answer, Attempt
 from nearsight.common.request.effects import Ask
 from nearsight.common.request.next_tiers import AskRules, BreakerSettings
-from nearsight.device.engine import Outcome, Replied, RequestEngine
+from nearsight.device.engine import Outcome, RequestEngine
 from nearsight.device.image_sources import QuerySource
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.device.tiers import Replied
 from support.recognizers import Callbacks
 from support.requests import PlainQuery, tiers
 from support.waiting import LONG_S, wait_until
