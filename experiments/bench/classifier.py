@@ -9,11 +9,13 @@ matching *and* verification. Recall and precision are those after the same verif
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import faiss
@@ -21,17 +23,15 @@ import numpy as np
 
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.recognition.classifiers.registry import AUTO, backend_names
-from nearsight.common.recognition.extraction import extract_query, train_object
+from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.datasets.training import train_all
-from nearsight.experiments.museum.art.exhibit import render_reference
-from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
-from nearsight.experiments.museum.generation import object_id, render_photos
-from nearsight.experiments.museum.settings import UNKNOWN_FROM
+from nearsight.experiments.museum.generation import generate_museum
+from nearsight.experiments.museum.settings import MuseumSettings
 
 PEERS = ("flann-lsh", "brute-force", "falconn")
 """Backends in their usual configuration: without the early stop of our vote."""
@@ -114,9 +114,9 @@ def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -
         If the data set has fewer objects than the largest requested catalogue.
     """
     pin_threads()
-    models, photos = (
-        _from_folder(options, report_step) if options.folder else _from_museum(options, report_step)
-    )
+    with TemporaryDirectory(prefix="nearsight-bench-") as scratch:
+        folder = options.folder or _painted_museum(Path(scratch) / "museum", options, report_step)
+        models, photos = _read(folder, options, report_step)
     wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
     rows: list[dict[str, Any]] = []
     ratios: list[dict[str, object]] = []
@@ -142,32 +142,22 @@ def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -
     return Benchmark("classifier", title, columns, rows, figures)
 
 
-def _from_museum(options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
-    settings = RecognitionSettings().model_copy(update={"query_features": options.query_features})
+def _painted_museum(folder: Path, options: ClassifierBenchOptions, report_step: ReportStep) -> Path:
     largest = max(options.objects)
-    models: list[ObjectModel] = []
-    for index in range(largest):
-        if index % 25 == 0:
-            report_step(f"painting and training exhibit {index} of {largest}")
-        reference = render_reference(_SEED, index)
-        models.append(train_object(object_id(index), "", [reference], settings))
-    photographed = [
-        *sorted({int(i) for n in options.objects for i in np.linspace(0, n - 1, min(options.photos, n))}),
-        *range(UNKNOWN_FROM, UNKNOWN_FROM + options.unknown_photos),
-    ]
-    photos: list[_Photo] = []
-    for index in photographed:
-        if len(photos) % 10 == 0:
-            report_step(f"taking photo {len(photos)} of {len(photographed)}")
-        for _, jpeg in render_photos(_SEED, index, [0], DEFAULT_DIFFICULTY):
-            shown = None if index >= UNKNOWN_FROM else object_id(index)
-            photos.append((shown, extract_query(jpeg, settings)))
-    return tuple(models), tuple(photos)
+    settings = MuseumSettings(largest, _SEED, photos_per_object=1, unknown_photos=options.unknown_photos)
+    # A second process for a few exhibits would take longer to start than to paint them.
+    workers = min(os.cpu_count() or 1, 1 + largest // 32)
+    generate_museum(
+        folder,
+        settings,
+        workers=workers,
+        progress=lambda done, of: report_step(f"painting exhibit {done} of {of}"),
+    )
+    return folder
 
 
-def _from_folder(options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
+def _read(folder: Path, options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
     settings = RecognitionSettings().model_copy(update={"query_features": options.query_features})
-    folder = options.folder or Path()
     dataset = load_dataset(folder)
     largest = max(options.objects)
     if len(dataset.references) < largest:
