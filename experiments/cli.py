@@ -13,7 +13,6 @@ import typer
 
 from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
-from nearsight.common.errors import CallerError, NearsightError
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -199,18 +198,8 @@ def _measure(found: Experiment, options: RunOptions, folder: Path, fresh: bool) 
     from nearsight.experiments.framework.running import cells_of, missing_cells, run_cells
 
     cells, missing = cells_of(found, options), missing_cells(found, options, folder)
-    if not missing:
-        print_line(f"{folder} already has all measurements; --fresh replaces them", err=True)
-    elif len(missing) < len(cells):
-        print_line(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
-    try:
-        with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
-            run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
-    except (KeyboardInterrupt, NearsightError, OSError) as error:
-        if not isinstance(error, CallerError):  # with these arguments the command would fail again
-            same = "the same command without --fresh" if fresh else "the same command"
-            print_line(f"stopped: completed parts are kept; {same} continues after them", err=True)
-        raise
+    with cell_progress(found.name, len(cells), len(cells) - len(missing), fresh=fresh) as progress:
+        run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
 
 
 def _variant(on: str, costs: str) -> str:

@@ -18,6 +18,8 @@ from rich.table import Column
 from rich.text import Text
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.command_line.terminal import print_line
+from nearsight.common.errors import CallerError, NearsightError
 
 _SHORTEST_SHOWN_S = 0.5
 
@@ -112,11 +114,28 @@ class _Left(ProgressColumn):
 
 
 @contextmanager
-def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
-    """Show the progress of a run on standard error; the parameters are those of `CellProgress`."""
+def cell_progress(name: str, total: int, before: int, *, fresh: bool) -> Iterator[CellProgress]:
+    """Show the progress of a run on standard error, and say how to continue a run that stops.
+
+    Parameters
+    ----------
+    name, total, before
+        As for `CellProgress`.
+    fresh : bool
+        Whether the command replaces earlier results.
+    """
+    if before:
+        again = "; --fresh replaces them" if before == total else ""
+        print_line(f"{before} of {total} parts were measured before{again}", err=True)
     progress = CellProgress(name, total, before, Console(stderr=True))
-    with progress.bar:
-        yield progress
+    try:
+        with progress.bar:
+            yield progress
+    except (KeyboardInterrupt, NearsightError, OSError) as error:
+        if not isinstance(error, CallerError):  # with these arguments the command would fail again
+            same = "the same command without --fresh" if fresh else "the same command"
+            print_line(f"stopped: completed parts are kept; {same} continues after them", err=True)
+        raise
 
 
 def in_words(seconds: float) -> str:

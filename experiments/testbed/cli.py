@@ -10,7 +10,7 @@ import typer
 
 from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
-from nearsight.common.errors import MissingDependency, NearsightError, NotFound, Unavailable
+from nearsight.common.errors import MissingDependency, NotFound, Unavailable
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -170,20 +170,13 @@ def run(
         if fresh:
             remove_results(whole, folder)
         todo = missing(found, folder, contents)
-        if len(todo) < len(whole):
-            print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
         TemporaryFile(dir=folder).close()  # an unwritable folder fails before the measurement, not after it
         ready = with_wheel(found, state_in) if todo else found
-        try:
-            with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
-                for cell in todo:
-                    progress.begin(cell.name)
-                    run_cell(ready, cell, state_in, folder, contents, progress.stage)
-                    progress.finish()
-        except (KeyboardInterrupt, NearsightError, OSError):
-            same = "the same command without --fresh" if fresh else "the same command"
-            print_line(f"stopped: finished parts are kept; {same} continues after them", err=True)
-            raise
+        with cell_progress(inventory.stem, len(whole), len(whole) - len(todo), fresh=fresh) as progress:
+            for cell in todo:
+                progress.begin(cell.name)
+                run_cell(ready, cell, state_in, folder, contents, progress.stage)
+                progress.finish()
         _show_results(whole, folder, found, as_json)
 
 

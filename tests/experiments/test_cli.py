@@ -43,7 +43,7 @@ def test_an_interrupted_run_continues_after_its_finished_cells(
     assert "fig6.3: 2/2, generated-1" in shown.err
     assert "generated-0" not in shown.err
     assert run(tmp_path) == 0
-    assert "already has all measurements" in capsys.readouterr().err
+    assert "parts were measured before; --fresh replaces them" in capsys.readouterr().err
 
 
 TARGETS = (Target("recall", 0.25, reached=False), Target("speed", 2.0, reached=True))
