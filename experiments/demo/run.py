@@ -25,10 +25,10 @@ from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY, plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_answers, summary
 from nearsight.experiments.demo.scenario import ALONE, COMPARED, EDGE_CACHE, ONLY_CLOUD, Scenario
 from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.framework.signals import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.rig.sequence import Tally
 from nearsight.experiments.rig.session import Session, Tiers
-from nearsight.experiments.rig.signals import termination_as_interrupt
 
 NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}
 """The demo shows the effect of the edge, so its devices do not prefetch."""

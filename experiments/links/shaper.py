@@ -12,8 +12,8 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,6 +25,7 @@ from nearsight.common.errors import ConfigurationError, InternalError, Nearsight
 from nearsight.common.files import write_json
 from nearsight.common.operation.daemon import raise_descriptor_limit, write_announcement
 from nearsight.common.rpc.endpoints import split_tcp
+from nearsight.experiments.framework.signals import handled
 from nearsight.experiments.links.calibration import calibrate
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
@@ -98,20 +99,6 @@ def read_shape(path: Path) -> LinkShape:
         ) from error
 
 
-@contextmanager
-def _signals() -> Iterator[SimpleQueue[int]]:
-    """Provide a queue of the signals that arrive. Handlers may call its ``put``: it waits for no lock."""
-    arrived = SimpleQueue[int]()
-    previous = {
-        number: signal.signal(number, lambda number, _frame: arrived.put(number)) for number in _HANDLED
-    }
-    try:
-        yield arrived
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def run_shaper(
     settings: ShaperSettings, announce: Path | None, ready: Callable[[str], None] = lambda _endpoint: None
 ) -> None:
@@ -147,7 +134,9 @@ def run_shaper(
         if settings.stats:
             write_json(Path(settings.stats), proxy.as_dict())
 
-    with proxy, _signals() as arrived:
+    arrived = SimpleQueue[int]()
+    # A handler may call `put`, which waits for no lock.
+    with proxy, handled(lambda number, _frame: arrived.put(number), *_HANDLED):
         count()
         host, port = proxy.address
         endpoint = f"tcp://{host}:{port}"

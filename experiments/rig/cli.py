@@ -98,6 +98,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
     from nearsight.common.errors import InvalidArgument
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
+    from nearsight.experiments.framework.signals import termination_as_interrupt
     from nearsight.experiments.rig.replay import (
         ReplayOptions,
         make_plan,
@@ -106,7 +107,6 @@ def replay(  # noqa: PLR0917  typer calls it by name
         write_event,
     )
     from nearsight.experiments.rig.rows import write_rows
-    from nearsight.experiments.rig.signals import termination_as_interrupt
 
     named = {
         "edge.endpoint": edge,

@@ -22,13 +22,13 @@ from typing import Any
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.settings import PeerSettings
+from nearsight.experiments.framework.signals import termination_as_interrupt
 from nearsight.experiments.links.kernel_links import Rate
 from nearsight.experiments.links.namespaces import NamespaceNetwork, unavailable_reason
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.signals import termination_as_interrupt
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from nearsight.common.errors import InternalError, NearsightError, PeerError, SetupError, Unavailable
+from nearsight.experiments.framework.signals import termination_as_interrupt
 from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.rows import RequestRow, accounting_errors
-from nearsight.experiments.rig.signals import termination_as_interrupt
 from nearsight.experiments.rig.tiers import CATALOGUE, NO_CONFIG, START_TIMEOUT_S, assignments
 
 QUIET_S = 15.0

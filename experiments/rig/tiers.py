@@ -29,10 +29,10 @@ from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.files import write_json
 from nearsight.common.recognition.object_recognizer import pin_threads
+from nearsight.experiments.framework.signals import termination_as_interrupt
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.shaper import ShaperSettings
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.signals import termination_as_interrupt
 from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
+from nearsight.experiments.framework.signals import handled, termination_as_interrupt
 from nearsight.experiments.rig.agent import MARK
 from nearsight.experiments.rig.processes import DaemonState
-from nearsight.experiments.rig.signals import handled, termination_as_interrupt
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network

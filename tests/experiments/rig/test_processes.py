@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from nearsight.common.errors import SetupError, Unavailable
+from nearsight.experiments.framework.signals import termination_as_interrupt
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.shaper import ShaperSettings
 from nearsight.experiments.rig.processes import ProcessGroup
-from nearsight.experiments.rig.signals import termination_as_interrupt
 from support.leash import ended
 from support.waiting import wait_until
 
