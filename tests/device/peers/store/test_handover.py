@@ -168,15 +168,6 @@ def compare_all(node: PeerNode) -> None:
         node._handover._sweep()
 
 
-def test_a_surplus_copy_is_dropped_once_all_replicas_have_the_entry() -> None:
-    with group(3) as nodes:
-        a, b, c = nodes.nodes
-        key = nodes.key_of(a, b)
-        give_a_copy(c, key)
-        compare_all(c)
-        assert [key in node.held_keys() for node in (a, b, c)] == [True, True, False]
-
-
 def test_a_surplus_copy_is_kept_if_a_replica_refused_the_entry() -> None:
     with group(3) as nodes:
         a, b, c = nodes.nodes

@@ -43,14 +43,6 @@ def test_a_missing_key_reads_as_empty(three: Group) -> None:
         assert node.store.counts("nothing").result(LONG_S) == {}
 
 
-def test_a_later_put_wins_although_its_counter_is_lower(three: Group) -> None:
-    a, b, _ = three.nodes
-    for number in range(20):
-        a.store.put("busy", b"%d" % number).result(LONG_S)
-    b.store.put("busy", b"last").result(LONG_S)
-    assert a.store.get_blocking("busy") == b"last"
-
-
 def test_a_list_holds_each_item_of_all_devices_once(three: Group) -> None:
     for node in three.nodes:
         node.store.append("list", b"same").result(LONG_S)
@@ -182,14 +174,17 @@ def test_lists_and_counters_may_be_larger_than_the_limit_of_a_value() -> None:
         assert len(a.store.counts("counts").result(LONG_S)) == 400
 
 
-def test_the_first_claimant_of_a_missing_list_has_the_claim(three: Group) -> None:
-    a, b, _ = three.nodes
-    assert a.store.items("claimed", claim=True).result(LONG_S).wait_ms == 0
-    assert b.store.items("claimed", claim=True).result(LONG_S).wait_ms > 0
-    assert b.store.items("claimed", claim=True).result(LONG_S).wait_ms > 0
-    assert a.store.items("claimed", claim=True).result(LONG_S).wait_ms == 0
-    a.store.append("claimed", b"here").result(LONG_S)
-    assert b.store.items("claimed", claim=True).result(LONG_S).items == (b"here",)
+@pytest.mark.parametrize("emptied", [False, True])
+def test_the_first_claimant_of_a_missing_or_emptied_list_has_the_claim(three: Group, emptied: bool) -> None:
+    a, b, c = three.nodes
+    key = f"claimed {emptied}"
+    if emptied:
+        a.store.append(key, b"a").result(LONG_S)
+        a.store.remove(key, b"a").result(LONG_S)
+    for node, waits in ((a, False), (b, True), (c, True), (b, True), (a, False)):
+        assert (node.store.items(key, claim=True).result(LONG_S).wait_ms > 0) == waits
+    a.store.append(key, b"here").result(LONG_S)
+    assert b.store.items(key, claim=True).result(LONG_S) == ItemsRead((b"here",), 0)
 
 
 def test_every_key_is_held_by_its_replicas_only(three: Group) -> None:
@@ -218,17 +213,6 @@ def test_concurrent_writes_of_one_key_all_end_and_one_wins(three: Group) -> None
         put.result(LONG_S)
     values = {node.store.get_blocking("race") for node in three.nodes}
     assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}
-
-
-def test_the_first_claimant_of_an_emptied_list_has_the_claim(three: Group) -> None:
-    a, b, c = three.nodes
-    a.store.append("let go", b"a").result(LONG_S)
-    a.store.remove("let go", b"a").result(LONG_S)
-    first, second, third = (node.store.items("let go", claim=True).result(LONG_S) for node in (a, b, c))
-    assert first.wait_ms == 0
-    assert second.wait_ms > 0 and third.wait_ms > 0
-    a.store.append("let go", b"again").result(LONG_S)
-    assert b.store.items("let go", claim=True).result(LONG_S) == ItemsRead((b"again",), 0)
 
 
 def test_a_later_removal_wins_although_its_counter_is_lower() -> None:

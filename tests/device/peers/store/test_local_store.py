@@ -230,14 +230,6 @@ class TestEviction:
         assert set(store.keys()) == {"f1", "r1"}
         assert store.counts.evicted == 0
 
-    def test_synchronised_entries_evict_nothing(self) -> None:
-        store = small_store(2)
-        assert taken(store.merge(put("s1"), 0.0, displace=False))
-        assert taken(store.merge(put("s2"), 0.0, displace=False))
-        assert store.merge(put("f1"), 0.0, displace=False)[1] is Refusal.FULL
-        assert taken(store.merge(put("s2", 2, b"newer"), 0.0, displace=False))
-        assert set(store.keys()) == {"s1", "s2"}
-
     def test_memory_is_limited(self) -> None:
         each = size_bytes(put("r1", value=bytes(1000)))
         store = small_store(100, memory_bytes=3 * each)

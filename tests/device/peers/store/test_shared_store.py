@@ -138,14 +138,6 @@ def test_an_expired_lease_is_not_renewed_but_given_to_the_next_claimant() -> Non
     assert claims.claim("model", A, CLAIM_LEASE_S) == CLAIM_LEASE_S
 
 
-def test_a_delivery_ends_the_claim() -> None:
-    claims = Claims()
-    claims.claim("model", A, 0.0)
-    claims.delivered("model")
-    claims.delivered("never claimed")
-    assert claims.claim("model", B, 1.0) == 0
-
-
 def test_the_claims_of_a_node_end_when_it_leaves() -> None:
     claims = Claims()
     claims.claim("model", A, 0.0)
