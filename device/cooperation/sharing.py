@@ -7,6 +7,7 @@ model that is too large for the store is shared as with ``redirect``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -14,14 +15,13 @@ from typing import ClassVar, Literal
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.background.futures import when_done
-from nearsight.common.errors import CallerError, InvalidArgument, NearsightError, NotFound
+from nearsight.common.errors import CallerError, InvalidArgument, NotFound
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import object_model_to_bytes, object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.cooperation.account import CooperationAccount
-from nearsight.device.cooperation.context import CooperationContext
+from nearsight.device.cooperation.context import CooperationContext, Steps
 from nearsight.device.cooperation.protocol import holder_item, model_item, model_key
 from nearsight.device.peers.presence.identity import caller_of
 from nearsight.device.peers.routing.connections import TrafficByPeer
@@ -35,7 +35,7 @@ _RETRY_S = 2.0
 _RETRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Shared:
     """An item that this device put into the store."""
 
@@ -86,27 +86,24 @@ class ModelSharing:
     def _add(self, model: ObjectModel) -> None:
         key = model_key(self._context.catalogue, model.object_id, model.version)
         direct = self._share == "direct" and self._from_tier(model.object_id)
-        self._shared[model.object_id] = _Shared(key, model, direct)
-        self._write(self._shared[model.object_id], _RETRIES)
+        shared = self._shared[model.object_id] = _Shared(key, model, direct)
+        self._context.run(self._write(shared, _RETRIES))
 
-    def _write(self, shared: _Shared, retries: int) -> None:
-        if self._shared.get(shared.model.object_id) is not shared:
-            return  # replaced by another version, or dropped
-        item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder()
-        written = self._store.append(shared.key, item, ttl_s=LIFE_S)
-        when_done(written, self._background, lambda outcome: self._written(shared, retries, outcome))
-
-    def _written(self, shared: _Shared, retries: int, outcome: NearsightError | None) -> None:
-        if outcome is None or self._shared.get(shared.model.object_id) is not shared:
-            return
-        if shared.direct and isinstance(outcome, CallerError):
-            announced = _Shared(shared.key, shared.model, direct=False)  # too large for the store
-            self._shared[shared.model.object_id] = announced
-            self._write(announced, retries)
-        elif retries:
-            self._background.submit(lambda: self._write(shared, retries - 1), after_s=_RETRY_S)
-        else:
-            self._log.info("a model is not shared", object=shared.model.object_id, reason=str(outcome))
+    def _write(self, shared: _Shared, retries: int) -> Steps[None]:
+        """Write an item, with retries, unless another version replaces the model or it is dropped."""
+        while self._shared.get(shared.model.object_id) is shared:
+            item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder()
+            outcome = yield self._store.append(shared.key, item, ttl_s=LIFE_S), math.inf
+            if outcome is None:
+                return
+            if shared.direct and isinstance(outcome, CallerError):
+                shared.direct = False  # too large for the store
+            elif retries:
+                retries -= 1
+                yield None, _RETRY_S
+            else:
+                self._log.info("a model is not shared", object=shared.model.object_id, reason=str(outcome))
+                return
 
     def _remove(self, model: ObjectModel) -> None:
         shared = self._shared.get(model.object_id)
@@ -120,7 +117,7 @@ class ModelSharing:
 
     def _renew(self) -> None:
         for shared in list(self._shared.values()):
-            self._write(shared, 0)
+            self._context.run(self._write(shared, 0))
         self.start()
 
     def _holder(self) -> bytes:

@@ -223,18 +223,13 @@ class PeerNode:
             return
         self._queried_s = now_s
 
-        def answered(reply: Reply) -> tuple[PingReply, float]:
-            return _ping_reply(reply), self._clock.monotonic() - now_s
+        def record(node: NodeId, reply: Reply) -> None:
+            self._answers[node] = _ping_reply(reply), self._clock.monotonic() - now_s
 
-        before, calls = self._answers, {}
-        for node in [peer.node_id for peer in self.peers()]:
-            call = self._links.call(node, PING, PingRequest(), timeout_s=timeout_s)
-            calls[node] = then(call, answered)
-        answers = wait(calls.values(), QUERY_TIMEOUT_S).done
-        answers_now = {
-            node: call.result() for node, call in calls.items() if call in answers and not call.exception()
-        }
-        self._answers = {node: before[node] for node in calls.keys() & before.keys()} | answers_now
+        nodes = {peer.node_id for peer in self.peers()}
+        self._answers = {node: self._answers[node] for node in nodes & self._answers.keys()}
+        calls = {node: self._links.call(node, PING, PingRequest(), timeout_s=timeout_s) for node in nodes}
+        wait([then(call, partial(record, node)) for node, call in calls.items()], QUERY_TIMEOUT_S)
 
     def _with_last_answer(self, peer: Peer) -> Peer:
         """A peer with its last answer to a query for reports, unless it restarted since."""

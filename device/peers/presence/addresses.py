@@ -167,7 +167,5 @@ class OwnAddresses:
             return False
         self._looked_s = now_s
         found = frozenset(own_networks())
-        before = self._known
-        if found:
-            self._known = found
-        return bool(before) and bool(found) and found != before
+        before, self._known = self._known, found or self._known
+        return bool(before) and self._known != before
