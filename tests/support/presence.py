@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.presence.membership import Actions, Membership
-from nearsight.device.peers.presence.peer import Announce, Gone, Joined, PingReply
+from nearsight.device.peers.presence.peer import Announce, Change, Event, PingReply
 from nearsight.device.peers.presence.pings import Ping
 from nearsight.device.peers.settings import PeerSettings
 
@@ -23,7 +23,7 @@ class SimulatedDevice:
     membership: Membership
     running: bool = True
     answers: bool = True
-    log: list[tuple[float, Joined | Gone]] = field(default_factory=list)
+    log: list[tuple[float, Event]] = field(default_factory=list)
     next_tick_s: float = float("inf")
     missed: list[Callable[[float], Actions]] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ class SimulatedNetwork:
                     self._broadcast(device)
                 case Ping():
                     self._ping(device, action)
-                case Joined() | Gone():
+                case Event(Change.JOINED | Change.GONE):
                     device.log.append((self.now_s, action))
                 case _:
                     pass

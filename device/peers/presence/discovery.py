@@ -30,16 +30,7 @@ from nearsight.device.peers.presence.addresses import (
 from nearsight.device.peers.presence.beacons import BeaconExchange
 from nearsight.device.peers.presence.identity import Identity, NodeId, proven_id, shown
 from nearsight.device.peers.presence.membership import Action, Actions, Membership
-from nearsight.device.peers.presence.peer import (
-    Announce,
-    Conflict,
-    Gone,
-    Joined,
-    Moved,
-    Peer,
-    Readdressed,
-    Slept,
-)
+from nearsight.device.peers.presence.peer import Announce, Change, Event, Peer
 from nearsight.device.peers.presence.pings import Ask, Ping, Pinger
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
@@ -264,40 +255,29 @@ class Discovery:
         return monotonic_s + self._offset_s
 
     def _carry_out(self, actions: list[Action]) -> None:
-        # Before any other action: answers to pings may arrive immediately.
-        if any(isinstance(action, Slept | Readdressed) for action in actions):
-            self._slept()
+        changes = {action.change for action in actions if isinstance(action, Event)}
+        if changes & {Change.SLEPT, Change.READDRESSED}:
+            self._slept()  # before any other action: answers to pings may arrive immediately
         for action in actions:
             match action:
                 case Ping():
                     self._pinger.begin(action)
                 case Announce():
                     self._beacons.announce()
-                case _:
-                    self._log_action(action)
-        if any(isinstance(action, Joined | Gone | Moved) for action in actions):
+                case Event():
+                    self._log_event(action)
+        if changes & {Change.JOINED, Change.GONE, Change.MOVED}:
             self._changed(self.peers())
 
-    def _log_action(self, action: Action) -> None:
-        log = self._log.info
-        match action:
-            case Joined(peer):
-                log("peer joined", node=shown(peer.node_id), device=peer.device_id, endpoint=peer.endpoint)
-            case Gone(peer, why):
-                log("peer gone", node=shown(peer.node_id), device=peer.device_id, why=why)
-            case Moved(peer, before):
-                log("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
-            case Slept(gap_s):
-                log("this device was suspended", seconds=round(gap_s, 1))
-            case Readdressed():
-                log("the address of this device changed")
-            case Conflict(node_id, endpoint):
-                self._log.warning(
-                    "two devices have the same identity",
-                    node=shown(node_id),
-                    second=endpoint,
-                    advice="give each device a key of its own with `nearsight keys generate`",
-                )
+    def _log_event(self, event: Event) -> None:
+        details = dict(event.details)
+        if (peer := event.peer) is not None:
+            details |= {"node": shown(peer.node_id), "device": peer.device_id, "endpoint": peer.endpoint}
+        if event.change is Change.CONFLICT:
+            advice = "give each device a key of its own with `nearsight keys generate`"
+            self._log.warning(event.change.value, **details, advice=advice)
+        else:
+            self._log.info(event.change.value, **details)
 
 
 class PeersService(Service):

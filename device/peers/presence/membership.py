@@ -24,26 +24,22 @@ from dataclasses import dataclass
 
 from cachetools import FIFOCache
 
-from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.presence.peer import (
     NEVER,
     NOT_DUE,
     Announce,
-    Conflict,
-    Gone,
-    Joined,
-    Moved,
+    Change,
+    Event,
     Peer,
     PeerState,
     PingReply,
-    Readdressed,
-    Slept,
     TrackedPeer,
 )
 from nearsight.device.peers.presence.pings import Ping, PingLimits
 from nearsight.device.peers.settings import PeerSettings
 
-Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept | Readdressed
+Action = Ping | Announce | Event
 Actions = tuple[Action, ...]
 
 JITTER = 0.1
@@ -264,7 +260,7 @@ class Membership:
         """This device's address changed: its connections are dead, and peers must receive the new address."""
         self._advance(now_s)
         self._suspect_all(now_s)
-        self._actions.append(Readdressed())
+        self._actions.append(Event(Change.READDRESSED))
         return self._take_actions()
 
     def _take_actions(self) -> Actions:
@@ -278,7 +274,7 @@ class Membership:
         if gap_s <= self._settings.departure_s:
             return
         self.counts.slept += 1
-        self._actions.append(Slept(gap_s))
+        self._actions.append(Event(Change.SLEPT, details={"seconds": round(gap_s, 1)}))
         self._suspect_all(now_s)
 
     def _suspect_all(self, now_s: float) -> None:
@@ -379,7 +375,7 @@ class Membership:
                 node.sign_of_life(now_s)
                 node.move(endpoint)
                 self.counts.moved += 1
-                self._actions.append(Moved(node.peer(), before))
+                self._actions.append(Event(Change.MOVED, node.peer(), {"before": before}))
             else:
                 self._drop(node, "replaced")
                 self._join(endpoint, reply, now_s)
@@ -400,13 +396,13 @@ class Membership:
         node = TrackedPeer(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
         self._nodes[node.node_id] = node
         self.counts.joined += 1
-        self._actions.append(Joined(node.peer()))
+        self._actions.append(Event(Change.JOINED, node.peer()))
 
     def _drop(self, node: TrackedPeer, why: str) -> None:
         del self._nodes[node.node_id]
         if node.joined:
             self.counts.gone += 1
-            self._actions.append(Gone(node.peer(), why))
+            self._actions.append(Event(Change.GONE, node.peer(), {"why": why}))
             self._pings.reset_node(node.node_id)  # a second device with this id may be the only one now
 
     def _failed(self, ping: Ping, now_s: float) -> None:
@@ -428,7 +424,8 @@ class Membership:
     def _conflict(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
         self.counts.conflicts += 1
         self._pings.back_off(node_id, endpoint, now_s)
-        self._actions.append(Conflict(node_id, endpoint))
+        details = {"node": shown(node_id), "second": endpoint}
+        self._actions.append(Event(Change.CONFLICT, details=details))
 
     def _ping_static_peers(self, now_s: float) -> None:
         endpoints = {node.endpoint for node in self._nodes.values()}

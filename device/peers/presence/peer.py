@@ -1,8 +1,9 @@
-"""A peer: its answers, its state, the record that `Membership` keeps of it, and the actions that result."""
+"""A peer: its answers, its state, the record that `Membership` keeps of it, and the events that result."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nearsight.device.peers.presence.identity import NodeId
@@ -79,47 +80,33 @@ class Announce:
     """Send a beacon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Change(enum.StrEnum):
+    """Kinds of events, as in the log."""
+
+    JOINED = "peer joined"
     """A peer answered a ping for the first time."""
-
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
+    GONE = "peer gone"
     """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
-
-    peer: Peer
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
+    MOVED = "peer moved"
     """A peer, still the same process, has a new endpoint. ``before``: the old one."""
-
-    peer: Peer
-    before: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A second device uses the id of a live peer, or the id of this device."""
-
-    node_id: NodeId
-    endpoint: str
+    CONFLICT = "two devices have the same identity"
+    """A second device uses the id of a live peer, or the id of this device, at the endpoint ``second``."""
+    SLEPT = "this device was suspended"
+    """It was suspended for ``seconds``: its data about peers may be outdated."""
+    READDRESSED = "the address of this device changed"
+    """Its previous connections no longer work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slept:
-    """This device was suspended for ``gap_s`` seconds: its data about peers may be outdated."""
+class Event:
+    """Something that happened to a peer, or to this device."""
 
-    gap_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Readdressed:
-    """The address of this device changed: its previous connections no longer work."""
+    change: Change
+    """The kind of the event."""
+    peer: Peer | None = None
+    """The peer that joined, is gone or moved."""
+    details: Mapping[str, object] = field(default_factory=dict)
+    """Details by name; see `Change`."""
 
 
 NEVER = float("-inf")

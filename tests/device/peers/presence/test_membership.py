@@ -9,12 +9,10 @@ import pytest
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.presence.peer import (
     Announce,
-    Gone,
-    Joined,
+    Change,
+    Event,
     PeerState,
     PingReply,
-    Readdressed,
-    Slept,
 )
 from nearsight.device.peers.presence.pings import Ping
 from nearsight.device.peers.settings import PeerSettings
@@ -27,7 +25,7 @@ def test_a_node_joins_when_it_answers_a_ping(alone: Driven) -> None:
     assert alone.state() is PeerState.JOINING
     assert not alone.sees()
     (action,) = alone.answer(ping)
-    assert isinstance(action, Joined)
+    assert isinstance(action, Event) and action.change is Change.JOINED
     assert action.peer.endpoint == THERE
     assert action.peer.incarnation == 20
     assert alone.sees() == {OTHER}
@@ -110,8 +108,8 @@ def test_a_peer_that_is_silent_or_did_not_answer_a_call_is_pinged_and_gone_if_th
     joined.after(2.0)
     actions = joined.membership.call_failed(OTHER, joined.now_s) if why != "silent" else joined.after(13.0)
     (gone,) = joined.fail_twice(only_ping(actions))
-    assert isinstance(gone, Gone)
-    assert gone.why == why
+    assert isinstance(gone, Event) and gone.change is Change.GONE
+    assert gone.details["why"] == why
     assert not joined.sees()
 
 
@@ -130,7 +128,7 @@ def test_an_unreachable_peer_that_sends_beacons_is_dropped_after_two_pings(joine
     assert joined.state() is PeerState.LIVE
     again = only_ping(joined.fail(ping))
     (gone,) = joined.fail(again)
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, Event) and gone.change is Change.GONE
 
 
 def test_failing_calls_cause_few_pings(joined: Driven) -> None:
@@ -146,8 +144,8 @@ def test_failing_calls_cause_few_pings(joined: Driven) -> None:
 
 def test_a_peer_that_leaves_is_gone_at_once_despite_late_beacons(joined: Driven) -> None:
     (gone,) = joined.membership.left(OTHER, 20, joined.now_s)
-    assert isinstance(gone, Gone)
-    assert gone.why == "left"
+    assert isinstance(gone, Event) and gone.change is Change.GONE
+    assert gone.details["why"] == "left"
     assert joined.answer(joined.beacon_ping()) == ()
     assert joined.state() is None
 
@@ -170,7 +168,7 @@ def test_a_departure_beacon_only_causes_a_ping(joined: Driven) -> None:
 def test_after_a_suspension_every_peer_is_pinged(joined: Driven) -> None:
     joined.answer(joined.beacon_ping(THIRD, ELSEWHERE), PingReply(THIRD, 30))
     actions = joined.after(600.0)
-    assert actions[0] == Slept(600.0)
+    assert actions[0] == Event(Change.SLEPT, details={"seconds": 600.0})
     assert Announce() in actions
     pings = {action.node_id: action for action in actions if isinstance(action, Ping)}
     assert pings.keys() == {OTHER, THIRD}
@@ -183,7 +181,7 @@ def test_after_a_suspension_every_peer_is_pinged(joined: Driven) -> None:
 def test_after_a_change_of_address_all_peers_are_pinged_and_a_beacon_is_sent(joined: Driven) -> None:
     joined.after(1.0)
     readdressed = joined.membership.readdressed(joined.now_s)
-    assert Readdressed() in readdressed
+    assert Event(Change.READDRESSED) in readdressed
     joined.answer(only_ping(readdressed))
     assert joined.state() is PeerState.LIVE
     assert Announce() in joined.after(0.0)

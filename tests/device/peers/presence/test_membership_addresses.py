@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nearsight.device.peers.presence.peer import Conflict, Gone, Joined, Moved, PeerState, PingReply
+from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.peers.presence.peer import Change, Event, PeerState, PingReply
 from nearsight.device.peers.presence.pings import ADDRESSES_AT_A_TIME, Ping
 from support.driven_membership import (
     ELSEWHERE,
@@ -24,10 +25,14 @@ def test_the_same_process_at_a_new_address_has_moved_if_the_old_one_is_dead(join
     old = only_ping(joined.answer(joined.beacon_ping(endpoint=ELSEWHERE)))
     assert old.endpoint == THERE
     (moved,) = joined.fail(old)
-    assert isinstance(moved, Moved)
-    assert (moved.before, moved.peer.endpoint) == (THERE, ELSEWHERE)
+    assert isinstance(moved, Event) and moved.change is Change.MOVED
+    assert (moved.details["before"], moved.peer.endpoint) == (THERE, ELSEWHERE)
     assert moved.peer.state is PeerState.LIVE
     assert joined.membership.counts.conflicts == 0
+
+
+def conflict_of(node_id: NodeId, endpoint: str) -> Event:
+    return Event(Change.CONFLICT, details={"node": shown(node_id), "second": endpoint})
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def test_a_peer_on_two_networks_moves_when_one_fails(on_two_networks: Driven, fi
     else:
         assert on_two_networks.answer(pings[ELSEWHERE]) == ()
         (moved,) = on_two_networks.fail(pings[THERE])
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, Event) and moved.change is Change.MOVED
     assert moved.peer.endpoint == ELSEWHERE
     assert on_two_networks.state() is PeerState.LIVE
 
@@ -64,7 +69,7 @@ def test_a_peer_on_two_networks_is_gone_when_both_fail(on_two_networks: Driven) 
     first, second = on_two_networks.pings_after_a_failed_call()
     assert on_two_networks.fail(first) == ()
     (gone,) = on_two_networks.fail_twice(second)
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, Event) and gone.change is Change.GONE
 
 
 def test_a_short_failure_of_one_network_changes_nothing(on_two_networks: Driven) -> None:
@@ -108,7 +113,7 @@ def test_with_two_devices_of_one_id_the_first_stays_and_the_conflict_is_reported
     first = only_ping(joined.answer(second, SECOND))
     assert first.endpoint == THERE
     (conflict,) = joined.answer(first, FIRST)
-    assert conflict == Conflict(OTHER, ELSEWHERE)
+    assert conflict == conflict_of(OTHER, ELSEWHERE)
     (peer,) = joined.membership.live()
     assert (peer.endpoint, peer.incarnation) == (THERE, 20)
 
@@ -141,18 +146,18 @@ def test_the_second_of_two_devices_with_one_id_joins_when_the_first_leaves(joine
 def test_a_restart_at_a_new_address_replaces_the_former_process(joined: Driven) -> None:
     old = only_ping(joined.answer(joined.beacon_ping(endpoint=ELSEWHERE), SECOND))
     gone, again = joined.fail(old)
-    assert isinstance(gone, Gone)
-    assert (gone.why, gone.peer.incarnation) == ("replaced", 20)
-    assert isinstance(again, Joined)
+    assert isinstance(gone, Event) and gone.change is Change.GONE
+    assert (gone.details["why"], gone.peer.incarnation) == ("replaced", 20)
+    assert isinstance(again, Event) and again.change is Change.JOINED
     assert (again.peer.endpoint, again.peer.incarnation) == (ELSEWHERE, 21)
 
 
 def test_a_restart_at_the_same_address_is_noticed_by_the_introduction(joined: Driven) -> None:
     ping = only_ping(joined.membership.introduced(OTHER, THERE, 21, joined.now_s))
     gone, again = joined.answer(ping, SECOND)
-    assert isinstance(gone, Gone)
-    assert gone.why == "restarted"
-    assert isinstance(again, Joined)
+    assert isinstance(gone, Event) and gone.change is Change.GONE
+    assert gone.details["why"] == "restarted"
+    assert isinstance(again, Event) and again.change is Change.JOINED
     assert again.peer.incarnation == 21
 
 
@@ -171,5 +176,7 @@ def test_own_beacons_are_ignored_and_checked_once_if_they_have_another_address(a
 
 
 def test_another_device_with_the_own_id_is_a_conflict(alone: Driven) -> None:
-    assert alone.answer(alone.beacon_ping(OWN, ELSEWHERE), PingReply(OWN, 99)) == (Conflict(OWN, ELSEWHERE),)
+    assert alone.answer(alone.beacon_ping(OWN, ELSEWHERE), PingReply(OWN, 99)) == (
+        conflict_of(OWN, ELSEWHERE),
+    )
     assert not alone.sees()

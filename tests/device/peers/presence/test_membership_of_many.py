@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.presence.peer import Gone
+from nearsight.device.peers.presence.peer import Change
 from nearsight.device.peers.settings import PeerSettings
 from support.driven_membership import SETTINGS
 from support.presence import SimulatedNetwork
@@ -43,7 +43,7 @@ def test_no_peer_is_dropped_if_a_third_of_the_beacons_is_lost() -> None:
     for _ in range(20):
         network.add()
     network.run(600.0)
-    dropped = [entry for device in network.devices for entry in device.log if isinstance(entry[1], Gone)]
+    dropped = [entry for device in network.devices for entry in device.log if entry[1].change is Change.GONE]
     assert not dropped
     assert all(len(device.sees()) == 19 for device in network.devices)
 
