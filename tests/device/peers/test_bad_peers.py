@@ -18,6 +18,7 @@ from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store import handover
 from nearsight.device.peers.store.shared_store import largest_counter
 from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos import peers_pb2
@@ -145,7 +146,10 @@ def key_with_first(nodes: Group, first: NodeId) -> Iterator[str]:
             yield key
 
 
-def test_a_peer_that_stops_answering_delays_one_read_and_is_dropped() -> None:
+def test_a_peer_that_stops_answering_delays_one_read_and_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handover, "QUERY_AFTER_S", 0.1)  # the peer never completes its hand-over
     bad = _BadPeer(5, _SilentStore())
     with group_with(bad, read_timeout_s=FOR_EVER_S, hedge_s=0.1, ping_timeout_s=0.3) as nodes:
         node = nodes.nodes[0]

@@ -64,13 +64,6 @@ def value_in(store: LocalStore, key: str, now_s: float = 0.0) -> bytes | None:
 
 
 class TestMerging:
-    def test_an_entry_that_was_put_can_be_read(self) -> None:
-        store = LocalStore(WIDE, everywhere_first)
-        assert store.merge(put("a"), 0.0) == (store.get("a", 0.0), None)
-        assert value_in(store, "a") == b"value"
-        assert store.keys() == ("a",)
-        assert "a" in store
-
     def test_the_same_state_again_changes_nothing(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         there = store.merge(put("a", 2), 0.0)
@@ -122,15 +115,6 @@ class TestExpiry:
         assert expired_state is not None
         assert expired_state.cleared == Stamp(500, 1)
         assert taken(store.merge(put("a", 501, b"new", writer=2), 6.0))
-
-    def test_a_later_write_prolongs_the_time_to_live(self) -> None:
-        store = LocalStore(WIDE, everywhere_first)
-        store.merge(put("a", 1, expires_s=5.0), 0.0)
-        store.merge(put("a", 2, expires_s=9.0), 1.0)
-        store.expire(5.0)
-        assert len(store) == 1
-        store.expire(9.0)
-        assert len(store) == 0
 
     def test_expired_counters_are_renewed_by_the_next_addition(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
