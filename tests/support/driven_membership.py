@@ -1,6 +1,7 @@
 """One membership that a test drives: its clock, received beacons, and answers to pings."""
 
 import random
+from collections.abc import Callable
 
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.presence.membership import Action, Membership
@@ -23,23 +24,29 @@ class Driven:
         self.membership = Membership(OWN, 10, settings, static=static, rng=random.Random(1))
         self.membership.listen_at(HERE)
         self.now_s = 100.0
-        self.first = self.membership.tick(self.now_s)
+        self.first = self.after(0.0)
+
+    def told(self, event: Callable[..., None], *facts: object) -> tuple[Action, ...]:
+        """Report an event to the membership; returns the resulting actions."""
+        self.membership.advance(self.now_s)
+        event(*facts)
+        return self.membership.take_actions()
 
     def after(self, seconds: float) -> tuple[Action, ...]:
         self.now_s += seconds
-        return self.membership.tick(self.now_s)
+        return self.told(self.membership.tick)
 
     def beacon(self, node_id: NodeId = OTHER, endpoint: str = THERE) -> tuple[Action, ...]:
-        return self.membership.beacon(node_id, endpoint, self.now_s)
+        return self.told(self.membership.beacon, node_id, endpoint)
 
     def beacon_ping(self, node_id: NodeId = OTHER, endpoint: str = THERE) -> Ping:
         return only_ping(self.beacon(node_id, endpoint))
 
     def answer(self, ping: Ping, reply: PingReply = FIRST) -> tuple[Action, ...]:
-        return self.membership.ping_answered(ping, reply, 0.01, self.now_s)
+        return self.told(self.membership.ping_answered, ping, reply, 0.01)
 
     def fail(self, ping: Ping) -> tuple[Action, ...]:
-        return self.membership.ping_failed(ping, self.now_s)
+        return self.told(self.membership.ping_failed, ping)
 
     def fail_twice(self, ping: Ping) -> tuple[Action, ...]:
         """Let a ping and its retry fail, as of a peer that has left."""
@@ -48,7 +55,7 @@ class Driven:
     def pings_after_a_failed_call(self) -> tuple[Ping, ...]:
         """Pings that follow when a call of `OTHER` fails, two seconds later."""
         self.after(2.0)
-        actions = self.membership.call_failed(OTHER, self.now_s)
+        actions = self.told(self.membership.call_failed, OTHER)
         return tuple(action for action in actions if isinstance(action, Ping))
 
     def state(self, node_id: NodeId = OTHER) -> PeerState | None:

@@ -25,7 +25,7 @@ class SimulatedDevice:
     answers: bool = True
     log: list[tuple[float, Event]] = field(default_factory=list)
     next_tick_s: float = float("inf")
-    missed: list[Callable[[float], Actions]] = field(default_factory=list)
+    missed: list[Callable[[], None]] = field(default_factory=list)
 
     def sees(self) -> set[NodeId]:
         return {peer.node_id for peer in self.membership.live()}
@@ -81,11 +81,13 @@ class SimulatedNetwork:
     def at(self, time_s: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time_s, next(self._numbers), event))
 
-    def deliver(self, device: SimulatedDevice, event: Callable[[float], Actions]) -> None:
+    def deliver(self, device: SimulatedDevice, event: Callable[[], None]) -> None:
         if device.running:
-            self._carry_out(device, event(self.now_s))
+            device.membership.advance(self.now_s)
+            event()
+            self._carry_out(device, device.membership.take_actions())
 
-    def _finish(self, device: SimulatedDevice, event: Callable[[float], Actions]) -> None:
+    def _finish(self, device: SimulatedDevice, event: Callable[[], None]) -> None:
         """Complete a ping; if the device is paused, when it continues."""
         if device.running:
             self.deliver(device, event)
@@ -123,9 +125,7 @@ class SimulatedNetwork:
                 continue
             self.at(
                 self.now_s + DELAY_S,
-                lambda other=other: self.deliver(
-                    other, lambda now_s: other.membership.beacon(node_id, endpoint, now_s)
-                ),
+                lambda other=other: self.deliver(other, lambda: other.membership.beacon(node_id, endpoint)),
             )
 
     def _ping(self, asker: SimulatedDevice, ping: Ping) -> None:
@@ -146,21 +146,17 @@ class SimulatedNetwork:
             if asked is None:
                 self.at(
                     began_s + self.settings.ping_timeout_s,
-                    lambda: self._finish(asker, lambda now_s: asker.membership.ping_failed(ping, now_s)),
+                    lambda: self._finish(asker, lambda: asker.membership.ping_failed(ping)),
                 )
                 return
             self.deliver(
                 asked,
-                lambda now_s: asked.membership.introduced(
-                    asker.node_id, asker.endpoint, asker.incarnation, now_s
-                ),
+                lambda: asked.membership.introduced(asker.node_id, asker.endpoint, asker.incarnation),
             )
             reply = PingReply(asked.node_id, asked.incarnation)
             self.at(
                 self.now_s + DELAY_S,
-                lambda: self._finish(
-                    asker, lambda now_s: asker.membership.ping_answered(ping, reply, 2 * DELAY_S, now_s)
-                ),
+                lambda: self._finish(asker, lambda: asker.membership.ping_answered(ping, reply, 2 * DELAY_S)),
             )
 
         self.at(self.now_s + DELAY_S, arrive)

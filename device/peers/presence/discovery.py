@@ -29,7 +29,7 @@ from nearsight.device.peers.presence.addresses import (
 )
 from nearsight.device.peers.presence.beacons import BeaconExchange
 from nearsight.device.peers.presence.identity import Identity, NodeId, proven_id, shown
-from nearsight.device.peers.presence.membership import Action, Actions, Membership
+from nearsight.device.peers.presence.membership import Actions, Membership
 from nearsight.device.peers.presence.peer import Announce, Change, Event, Peer
 from nearsight.device.peers.presence.pings import Ask, Ping, Pinger
 from nearsight.device.peers.settings import PeerSettings
@@ -104,7 +104,7 @@ class Discovery:
             clock,
             rng,
         )
-        self._events: deque[Callable[[float], Actions]] = deque()
+        self._events: deque[Callable[[], None]] = deque()
         self._heard: dict[NodeId, float] = {}
         self._lock = threading.RLock()
         self._waker = Waker()
@@ -202,8 +202,8 @@ class Discovery:
         """Report that a call to a peer was not answered."""
         self._queue(self._membership.call_failed, node_id)
 
-    def _queue(self, event: Callable[..., Actions], *facts: object) -> None:
-        """Queue an event for the thread of the membership, which appends the time to ``facts``."""
+    def _queue(self, event: Callable[..., None], *facts: object) -> None:
+        """Queue an event for the thread of the membership."""
         self._events.append(partial(event, *facts))
         self._waker.wake()
 
@@ -224,24 +224,23 @@ class Discovery:
 
     def _process(self) -> None:
         """Process all events since the last iteration."""
-        actions: list[Action] = []
-        beacons = self._beacons.receive()
+        beacons, membership = self._beacons.receive(), self._membership
         with self._lock:
             now_s = self._now_s()
+            membership.advance(now_s)
             if self._addresses.changed(now_s):
-                actions += self._membership.readdressed(now_s)
+                membership.readdressed()
             while self._heard:
-                node_id, at_s = self._heard.popitem()
-                actions += self._membership.heard(node_id, at_s, now_s)
+                membership.heard(*self._heard.popitem())
             while self._events:
-                actions += self._events.popleft()(now_s)
+                self._events.popleft()()
             for beacon, host in beacons:
-                node_id = beacon.node_id
                 if beacon.leaving:
-                    actions += self._membership.leaving(node_id, now_s)
+                    membership.leaving(beacon.node_id)
                 else:
-                    actions += self._membership.beacon(node_id, f"tcp://{host}:{beacon.port}", now_s)
-            actions += self._membership.tick(now_s)
+                    membership.beacon(beacon.node_id, f"tcp://{host}:{beacon.port}")
+            membership.tick()
+            actions = membership.take_actions()
         self._carry_out(actions)
         self._pinger.pump()
 
@@ -254,7 +253,7 @@ class Discovery:
         self._last = (monotonic_s, wall_s)
         return monotonic_s + self._offset_s
 
-    def _carry_out(self, actions: list[Action]) -> None:
+    def _carry_out(self, actions: Actions) -> None:
         changes = {action.change for action in actions if isinstance(action, Event)}
         if changes & {Change.SLEPT, Change.READDRESSED}:
             self._slept()  # before any other action: answers to pings may arrive immediately

@@ -46,7 +46,7 @@ def test_an_introduction_is_followed_by_a_ping_at_once(alone: Driven) -> None:
     alone.fail(alone.beacon_ping())
     alone.fail(alone.beacon_ping())
     assert alone.beacon() == ()
-    ping = only_ping(alone.membership.introduced(OTHER, THERE, 20, alone.now_s))
+    ping = only_ping(alone.told(alone.membership.introduced, OTHER, THERE, 20))
     alone.answer(ping)
     assert alone.sees() == {OTHER}
 
@@ -63,13 +63,14 @@ def test_a_silent_peer_is_pinged_at_the_departure_time_and_remains_if_it_answers
 
 def test_a_suspect_that_answers_a_later_call_is_live_again(joined: Driven) -> None:
     (ping,) = joined.pings_after_a_failed_call()
-    joined.membership.heard(OTHER, joined.now_s - 0.1, joined.now_s)
+    joined.told(joined.membership.heard, OTHER, joined.now_s - 0.1)
     assert joined.state() is PeerState.SUSPECT, "the answer is older than the failure"
     joined.after(0.3)
-    joined.membership.heard(OTHER, joined.now_s, joined.now_s)
+    joined.told(joined.membership.heard, OTHER, joined.now_s)
     assert joined.state() is PeerState.LIVE
     again = only_ping(joined.fail(ping))
-    joined.membership.heard(OTHER, joined.now_s + 0.1, joined.now_s + 0.1)
+    joined.now_s += 0.1
+    joined.told(joined.membership.heard, OTHER, joined.now_s)
     joined.fail(again)
     assert joined.sees() == {OTHER}, "it answered between two failed pings"
 
@@ -85,7 +86,7 @@ def test_one_lost_ping_drops_no_peer(joined: Driven) -> None:
 
 def test_silence_starts_at_the_arrival_of_a_message(joined: Driven) -> None:
     joined.after(10.0)
-    joined.membership.heard(OTHER, joined.now_s - 4.0, joined.now_s)
+    joined.told(joined.membership.heard, OTHER, joined.now_s - 4.0)
     assert not any(isinstance(action, Ping) for action in joined.after(10.5))
     only_ping(joined.after(0.5))
 
@@ -97,7 +98,7 @@ def test_any_sign_of_life_keeps_a_peer_from_being_pinged(joined: Driven, sign: s
         if sign == "beacon":
             joined.beacon()
         else:
-            joined.membership.heard(OTHER, joined.now_s, joined.now_s)
+            joined.told(joined.membership.heard, OTHER, joined.now_s)
     assert joined.state() is PeerState.LIVE
 
 
@@ -106,7 +107,7 @@ def test_a_peer_that_is_silent_or_did_not_answer_a_call_is_pinged_and_gone_if_th
     joined: Driven, why: str
 ) -> None:
     joined.after(2.0)
-    actions = joined.membership.call_failed(OTHER, joined.now_s) if why != "silent" else joined.after(13.0)
+    actions = joined.told(joined.membership.call_failed, OTHER) if why != "silent" else joined.after(13.0)
     (gone,) = joined.fail_twice(only_ping(actions))
     assert isinstance(gone, Event) and gone.change is Change.GONE
     assert gone.details["why"] == why
@@ -134,7 +135,7 @@ def test_an_unreachable_peer_that_sends_beacons_is_dropped_after_two_pings(joine
 def test_failing_calls_cause_few_pings(joined: Driven) -> None:
     pings = 0
     for _ in range(500):
-        for action in (*joined.after(0.01), *joined.membership.call_failed(OTHER, joined.now_s)):
+        for action in (*joined.after(0.01), *joined.told(joined.membership.call_failed, OTHER)):
             if isinstance(action, Ping):
                 pings += 1
                 joined.answer(action)
@@ -143,7 +144,7 @@ def test_failing_calls_cause_few_pings(joined: Driven) -> None:
 
 
 def test_a_peer_that_leaves_is_gone_at_once_despite_late_beacons(joined: Driven) -> None:
-    (gone,) = joined.membership.left(OTHER, 20, joined.now_s)
+    (gone,) = joined.told(joined.membership.left, OTHER, 20)
     assert isinstance(gone, Event) and gone.change is Change.GONE
     assert gone.details["why"] == "left"
     assert joined.answer(joined.beacon_ping()) == ()
@@ -151,15 +152,15 @@ def test_a_peer_that_leaves_is_gone_at_once_despite_late_beacons(joined: Driven)
 
 
 def test_a_node_that_left_rejoins_after_a_restart(joined: Driven) -> None:
-    assert joined.membership.left(OTHER, 19, joined.now_s) == (), "an earlier start"
-    joined.membership.left(OTHER, 20, joined.now_s)
+    assert joined.told(joined.membership.left, OTHER, 19) == (), "an earlier start"
+    joined.told(joined.membership.left, OTHER, 20)
     joined.answer(joined.beacon_ping(), SECOND)
     assert joined.sees() == {OTHER}
 
 
 def test_a_departure_beacon_only_causes_a_ping(joined: Driven) -> None:
     joined.after(2.0)
-    ping = only_ping(joined.membership.leaving(OTHER, joined.now_s))
+    ping = only_ping(joined.told(joined.membership.leaving, OTHER))
     assert joined.sees() == {OTHER}
     joined.answer(ping)
     assert joined.state() is PeerState.LIVE
@@ -180,7 +181,7 @@ def test_after_a_suspension_every_peer_is_pinged(joined: Driven) -> None:
 
 def test_after_a_change_of_address_all_peers_are_pinged_and_a_beacon_is_sent(joined: Driven) -> None:
     joined.after(1.0)
-    readdressed = joined.membership.readdressed(joined.now_s)
+    readdressed = joined.told(joined.membership.readdressed)
     assert Event(Change.READDRESSED) in readdressed
     joined.answer(only_ping(readdressed))
     assert joined.state() is PeerState.LIVE
@@ -252,7 +253,7 @@ def test_forged_beacons_do_not_prevent_a_join() -> None:
     assert driven.sees() == {OTHER}
     (stranger,) = made_up[0]
     assert isinstance(stranger, Ping)
-    driven.membership.ping_dropped(stranger, driven.now_s)
+    driven.told(driven.membership.ping_dropped, stranger)
     assert stranger.node_id not in {peer.node_id for peer in driven.membership.known()}
     assert only_ping(driven.beacon(NodeId(10), "tcp://10.0.1.10:7000")).node_id == NodeId(10), (
         "it is pinged again"

@@ -138,7 +138,7 @@ def test_the_second_of_two_devices_with_one_id_joins_when_the_first_leaves(joine
         for action in joined.beacon(endpoint=ELSEWHERE):
             assert isinstance(action, Ping)
             joined.answer(only_ping(joined.answer(action, SECOND)), FIRST)
-    joined.membership.left(OTHER, 20, joined.now_s)
+    joined.told(joined.membership.left, OTHER, 20)
     joined.answer(joined.beacon_ping(endpoint=ELSEWHERE), SECOND)
     assert joined.endpoints() == {ELSEWHERE: PeerState.LIVE}
 
@@ -153,7 +153,7 @@ def test_a_restart_at_a_new_address_replaces_the_former_process(joined: Driven) 
 
 
 def test_a_restart_at_the_same_address_is_noticed_by_the_introduction(joined: Driven) -> None:
-    ping = only_ping(joined.membership.introduced(OTHER, THERE, 21, joined.now_s))
+    ping = only_ping(joined.told(joined.membership.introduced, OTHER, THERE, 21))
     gone, again = joined.answer(ping, SECOND)
     assert isinstance(gone, Event) and gone.change is Change.GONE
     assert gone.details["why"] == "restarted"
@@ -162,9 +162,9 @@ def test_a_restart_at_the_same_address_is_noticed_by_the_introduction(joined: Dr
 
 
 def test_a_peer_that_introduces_itself_with_another_address_has_an_alias(joined: Driven) -> None:
-    new = only_ping(joined.membership.introduced(OTHER, ELSEWHERE, 20, joined.now_s))
+    new = only_ping(joined.told(joined.membership.introduced, OTHER, ELSEWHERE, 20))
     assert joined.answer(only_ping(joined.answer(new))) == ()
-    assert joined.membership.introduced(OTHER, ELSEWHERE, 20, joined.now_s) == ()
+    assert joined.told(joined.membership.introduced, OTHER, ELSEWHERE, 20) == ()
     assert joined.endpoints() == {THERE: PeerState.LIVE}
 
 
