@@ -24,11 +24,7 @@ from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
     ClaimMessage,
-    ContributionMessage,
-    CountersMessage,
     EntryMessage,
-    ListItemMessage,
-    ListMessage,
     OfferRequest,
     OfferResponse,
     PingRequest,
@@ -222,27 +218,6 @@ LIES: dict[str, Callable[[str], ReadResponse]] = {
         claims=[ClaimMessage(key="another", wait_ms=10**6)], synchronised=True
     ),
     "a stamp far ahead": lambda key: ReadResponse(entries=[_register(key, ABSURD)], synchronised=True),
-    "a stamp above the maximum": lambda key: ReadResponse(entries=[_register(key, OVER)], synchronised=True),
-    "a deletion far ahead": lambda key: ReadResponse(
-        entries=[EntryMessage(key=key, cleared=ABSURD)], synchronised=True
-    ),
-    "a list with a stamp far ahead": lambda key: ReadResponse(
-        entries=[
-            EntryMessage(key=key, list=ListMessage(items=[ListItemMessage(value=b"lie", stamp=ABSURD)]))
-        ],
-        synchronised=True,
-    ),
-    "a count above the maximum": lambda key: ReadResponse(
-        entries=[
-            EntryMessage(
-                key=key,
-                counters=CountersMessage(
-                    contributions=[ContributionMessage(contributor=1, began=STAMP, counts={"x": 2**64 - 1})]
-                ),
-            )
-        ],
-        synchronised=True,
-    ),
     "an empty entry": lambda _: ReadResponse(entries=[EntryMessage()], synchronised=True),
 }
 
