@@ -123,6 +123,7 @@ class PeerNode:
         self._calls = ReplicaCalls(self.route, self._service, settings, clock, self._timers, rng)
         self.store = KVStore(self._calls, rng)
         """The key-value store that the devices share."""
+        secret, allowed = settings.secret_key_file, settings.allowed
         self._server = RpcServer(
             [PeersService(self._describe, self._discovery), self._service, *services],
             tier=TIER,
@@ -131,7 +132,7 @@ class PeerNode:
                 max_message_bytes=max_message_bytes(settings),
                 heartbeat_s=_HEARTBEAT_S,
             ),
-            security=_server_security(settings),
+            security=ServerSecurity(secret, allowed) if secret and allowed else None,
             clock=clock,
         )
 
@@ -300,12 +301,6 @@ class PeerNode:
         request = LeaveRequest(node_id=self.node_id, incarnation=self.identity.incarnation)
         calls = [self._links.call(peer.node_id, LEAVE, request, timeout_s=timeout_s) for peer in self.peers()]
         wait(calls, timeout_s)
-
-
-def _server_security(settings: PeerSettings) -> ServerSecurity | None:
-    if settings.secret_key_file is None or settings.allowed is None:
-        return None
-    return ServerSecurity(settings.secret_key_file, settings.allowed)
 
 
 def _ping_reply(reply: Reply) -> PingReply:

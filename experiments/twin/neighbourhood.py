@@ -29,7 +29,7 @@ from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.sharing import ModelSharing
 from nearsight.device.peers.presence.identity import NodeId, random_node_id
-from nearsight.device.peers.routing.kroute import rank
+from nearsight.device.peers.routing.cluster_view import rank
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.device.peers.store.shared_store import Claims

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.discovery import free_udp_port
+from nearsight.experiments.rig.peer_group import free_udp_port
 from support.pictures import picture_jpeg
 from support.videos import convolutional_network
 

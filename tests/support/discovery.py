@@ -10,13 +10,8 @@ from nearsight.device.peers.presence.discovery import Discovery
 from nearsight.device.peers.presence.identity import AllowedPeers, Identity, NodeId
 from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.settings import PeerSettings
+from nearsight.experiments.rig.peer_group import free_udp_port
 from support.waiting import wait_until
-
-
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def broadcast(data: bytes, port: int, times: int = 1) -> None:

@@ -1,6 +1,8 @@
 """The view of one node: the nodes of the cluster, and whether this node's keys are complete.
 
-Nodes with equal views compute the same replicas for each key without communication. The digest of a `View`
+Nodes with equal views compute the same replicas for each key without communication, by rendezvous hashing
+(highest random weight, 5.3.3.1). When a node joins or leaves, only the keys for which it is ranked high
+enough move. The digest of a `View`
 identifies it. After every change each node offers to all others the entries that they should hold, and then
 reports *complete* for the view by its digest. A node is *synchronised* when every other node has reported
 complete for the view of this node. Only then does a missing entry prove that the key does not exist. Nodes
@@ -11,14 +13,25 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import xxhash
 
 from nearsight.device.peers.presence.identity import NodeId
 
 _MOST_STRANGERS = 4096
+_REMEMBERED_RANKINGS = 4096
+
+
+def rank(key: str, nodes: Collection[NodeId]) -> tuple[NodeId, ...]:
+    """All nodes, the most responsible one for the key first; independent of their order in ``nodes``.
+
+    The weight of a node is the XXH3 hash of the key, seeded with the node's id.
+    """
+    data, weight = key.encode(), xxhash.xxh3_64_intdigest
+    weighted = [(weight(data, node), node) for node in nodes]
+    return tuple(node for _, node in sorted(weighted, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,7 @@ class View:
     """All nodes."""
     digest: int
     """Equal for equal nodes and incarnations; never 0."""
+    _rankings: dict[str, tuple[NodeId, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, own: NodeId, incarnation: int, others: Iterable[tuple[NodeId, int]]) -> View:
@@ -38,6 +52,15 @@ class View:
         incarnations = {own: incarnation, **{node: number for node, number in others if node != own}}
         packed = b"".join(struct.pack(">QQ", *item) for item in sorted(incarnations.items()))
         return cls(incarnations, frozenset(incarnations), xxhash.xxh3_64_intdigest(packed) or 1)
+
+    def ranking(self, key: str) -> tuple[NodeId, ...]:
+        """All nodes for a key, the most responsible one first."""
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            if len(self._rankings) >= _REMEMBERED_RANKINGS:
+                self._rankings.clear()
+            ranking = self._rankings[key] = rank(key, self.nodes)
+        return ranking
 
 
 class ClusterView:

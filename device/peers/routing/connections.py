@@ -35,6 +35,8 @@ REPORT_EVERY_S = 0.5
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _REMEMBERED_PEERS = 8192
 _SPARE_CHANNELS = 64
+_ABSENT = (Unavailable, DeadlineExceeded, Unauthenticated)
+"""Errors that mean that the peer cannot be reached, rather than that it refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +293,9 @@ class PeerConnections:
             self._discovery.heard(link.node)
 
     def _failed(self, link: PeerConnection, channel: Channel, error: NearsightError) -> None:
-        if link.channel is channel and self._links.get(link.node) is link and says_absent(error):
+        if link.channel is channel and self._links.get(link.node) is link and isinstance(error, _ABSENT):
             link.broken = True
             self._discovery.call_failed(link.node)
-
-
-def says_absent(error: BaseException) -> bool:
-    """Whether an error means that the peer cannot be reached, rather than that it refused."""
-    return isinstance(error, Unavailable | DeadlineExceeded | Unauthenticated)
 
 
 def max_message_bytes(settings: PeerSettings) -> int:

@@ -26,8 +26,8 @@ from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.call import Reply, message_of
 from nearsight.device.peers.presence.identity import NodeId, shown
-from nearsight.device.peers.routing.cluster_view import View
-from nearsight.device.peers.routing.kroute import KRoute, rank
+from nearsight.device.peers.routing.cluster_view import View, rank
+from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S
 from nearsight.device.peers.store.service import OFFER, WRITE
@@ -270,7 +270,7 @@ class HandoverWorker:
         self._turn += 1
         digests = self._shared.digests(keys)
         _, missed = self._carry_out(self._offers(Members(), keys, view.nodes), view, displace=False)
-        spare = [key for key in digests if self._own not in rank(key, view.nodes)[: self._settings.replicas]]
+        spare = [key for key in digests if self._own not in view.ranking(key)[: self._settings.replicas]]
         if self._cluster.view is view:
             self.counts.dropped += self._shared.drop({k: digests[k] for k in spare if k not in missed})
 

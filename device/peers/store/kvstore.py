@@ -227,7 +227,7 @@ class KVStore:
         # Evaluated before the entry is read, as in `StoreService.answer`.
         if not self._cluster.synchronised(view.digest):
             return None
-        if len(view.nodes) > replicas and route.own not in route.ranking(key, view)[:replicas]:
+        if len(view.nodes) > replicas and route.own not in view.ranking(key)[:replicas]:
             return None
         entry = self._shared.read(key)
         if entry is None or (claim and entry.empty):

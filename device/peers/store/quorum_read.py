@@ -178,7 +178,7 @@ class QuorumRead:
         self._key = key
         self._claim = claim
         self._view = client.route.cluster.view
-        ranking = client.route.ranking(key, self._view)
+        ranking = self._view.ranking(key)
         self._first = ranking[0]
         self._read = ReadPlan(ranking, client.settings.replicas, own=client.route.own, claim=claim)
         self._lock = threading.Lock()

@@ -122,7 +122,7 @@ class QuorumWrite:
         self._client = client
         self._entry = entry
         self._view = client.route.cluster.view
-        self._write = WritePlan(client.route.ranking(entry.key, self._view), client.settings.replicas)
+        self._write = WritePlan(self._view.ranking(entry.key), client.settings.replicas)
         self._request = WriteRequest(entries=[client.shared.encode(entry)], view=self._view.digest)
         self._transfer_s = self._request.ByteSize() / SLOWEST_BYTES_PER_S
         self._timeout_s = client.settings.read_timeout_s + self._transfer_s
@@ -165,7 +165,7 @@ class QuorumWrite:
 
     def _repeat(self) -> None:
         """Send the entry again to replicas that lack it; failed nodes may have left or recovered."""
-        lacking = self._write.lacking(self._client.route.ranking(self._entry.key))
+        lacking = self._write.lacking(self._client.route.cluster.view.ranking(self._entry.key))
         with self._lock:
             self._write.repeat(lacking)
         self._go_on(lacking, ended=not lacking)
@@ -195,7 +195,7 @@ class QuorumWrite:
         self._send(nodes)
         if not ended:
             return
-        ranking = self._client.route.ranking(self._entry.key)
+        ranking = self._client.route.cluster.view.ranking(self._entry.key)
         lacking = self._write.lacking(ranking)
         if lacking and self._repetitions < MOST_REPETITIONS:
             self._repetitions += 1

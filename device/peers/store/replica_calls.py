@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -25,7 +25,7 @@ from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.service import NodeAnswer, StoreService
 from nearsight.device.peers.store.shared_store import CLAIM_LEASE_S
 from nearsight.device.peers.store.values import Entry
-from nearsight.protos.peers_pb2 import ReadResponse, WriteResponse
+from nearsight.protos.peers_pb2 import ClaimMessage, EntryMessage, ReadResponse, RefusalMessage, WriteResponse
 
 SLOWEST_BYTES_PER_S = 250_000.0
 """Timeouts are extended by the transfer time of the value at this rate."""
@@ -235,10 +235,6 @@ class ReplicaCalls:
         return WriteAnswer(newer, response.refused[0].reason if response.refused else "")
 
 
-class _Keyed(Protocol):
-    key: str
-
-
-def _check_keys(key: str, *messages: Iterable[_Keyed]) -> None:
+def _check_keys(key: str, *messages: Iterable[EntryMessage | ClaimMessage | RefusalMessage]) -> None:
     if any(message.key != key for some in messages for message in some):
         raise InvalidMessage(f"a peer's answer to {key!r} concerns another key")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.experiments.rig.peer_group import free_udp_port
 from support.daemon_process import DaemonProcess, starting_daemon
-from support.discovery import free_udp_port
 from support.waiting import wait_until
 
 NAMES = ("phone-a", "phone-b")

@@ -28,7 +28,7 @@ from nearsight import (
     Recognizer,
     RecognizerSettings,
 )
-from support.discovery import free_udp_port
+from nearsight.experiments.rig.peer_group import free_udp_port
 from support.pictures import broken_images, picture
 from support.recognition_server import always, failing, never, response
 from support.recognizers import NOBODY, PHOTO, Scene

@@ -18,7 +18,7 @@ from nearsight.common.errors import InternalError, InvalidArgument, Unavailable
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId, random_node_id, shown
-from nearsight.device.peers.routing.kroute import rank
+from nearsight.device.peers.routing.cluster_view import rank
 from nearsight.protos.health_pb2 import DESCRIPTOR, HealthRequest, HealthResponse
 from support.peer_nodes import Group
 from support.waiting import LONG_S

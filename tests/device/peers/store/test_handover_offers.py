@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.routing.kroute import rank
+from nearsight.device.peers.routing.cluster_view import rank
 from nearsight.device.peers.store.handover import Members, Offers
 
 OWN, REPLICAS = NodeId(1), 2

@@ -315,9 +315,11 @@ class Reading:
         timers: Any = self._timers
         route: Any = SimpleNamespace(
             own=OWN,
-            cluster=SimpleNamespace(view=SimpleNamespace(digest=0), synchronised=lambda _: self.agrees),
+            cluster=SimpleNamespace(
+                view=SimpleNamespace(digest=0, ranking=lambda _: (FIRST, SECOND, THIRD)),
+                synchronised=lambda _: self.agrees,
+            ),
             connections=scripted,
-            ranking=lambda *_: (FIRST, SECOND, THIRD),
         )
         settings = PeerSettings(replicas=2, hedge_s=1.0, read_timeout_s=8.0)
         service: Any = SimpleNamespace(shared=SharedStore(settings, OWN, clock))

@@ -110,8 +110,8 @@ def test_an_overloaded_replica_is_asked_at_growing_intervals() -> None:
         return failed(Overloaded("busy"))
 
     links: Any = SimpleNamespace(call=call, is_slow=lambda _: False, mark_slow=lambda _: None)
-    cluster: Any = SimpleNamespace(view=SimpleNamespace(digest=1))
-    route: Any = SimpleNamespace(own=D, cluster=cluster, connections=links, ranking=lambda *_: (A,))
+    cluster: Any = SimpleNamespace(view=SimpleNamespace(digest=1, ranking=lambda _: (A,)))
+    route: Any = SimpleNamespace(own=D, cluster=cluster, connections=links)
     settings, timers = PeerSettings(replicas=1, read_timeout_s=8.0), ManualBackground(clock)
     shared = SharedStore(settings, 9, clock)
     calls = ReplicaCalls(
