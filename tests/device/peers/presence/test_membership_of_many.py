@@ -38,21 +38,14 @@ def test_a_killed_device_is_dropped_by_all_within_two_seconds_of_the_departure_t
     assert all(victim.node_id not in device.sees() for device in network.alive())
 
 
-def test_no_peer_is_dropped_if_a_third_of_the_beacons_is_lost() -> None:
-    network = SimulatedNetwork(SETTINGS, loss=0.3)
+def test_no_peer_is_dropped_if_a_third_of_the_beacons_is_lost_and_their_traffic_is_as_stated() -> None:
+    network = SimulatedNetwork(PeerSettings(), loss=0.3)
     for _ in range(20):
         network.add()
     network.run(600.0)
     dropped = [entry for device in network.devices for entry in device.log if entry[1].change is Change.GONE]
     assert not dropped
     assert all(len(device.sees()) == 19 for device in network.devices)
-
-
-def test_beacons_of_twenty_devices_stay_within_the_stated_traffic() -> None:
-    network = SimulatedNetwork(PeerSettings())
-    for _ in range(20):
-        network.add()
-    network.run(600.0)
     assert network.beacons * (13 + 28) / 600.0 < 255
 
 
@@ -106,7 +99,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(EVENTS, st.integers(0, 10_000), st.sampled_from([0.0, 0.3]))
 def test_all_running_devices_agree_in_the_end(
     events: list[tuple[str, int, float]], seed: int, loss: float
