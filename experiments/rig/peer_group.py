@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,14 +28,12 @@ from nearsight.experiments.links.namespaces import NamespaceNetwork, unavailable
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
+from nearsight.experiments.rig.peer_process import Answer, Command
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0
 NAMESPACES, LOOPBACK, RADIO = "namespaces", "loopback", "radio"
-
-Command = Mapping[str, Any]
-Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +274,10 @@ def _failed_keys(
     """
     named = [str(key) for key in command.get("keys", ())]
     keys = named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
-    open_calls: deque[tuple[str, Future[Any]]] = deque()
+    calls = ((key, call(key)) for key in keys)
+    open_calls = deque(islice(calls, IN_FLIGHT))
     failed = []
-
-    def settle() -> None:
+    while open_calls:
         key, future = open_calls.popleft()
         try:
             outcome = judge(key, future.result())
@@ -284,13 +285,7 @@ def _failed_keys(
             outcome = type(error).__name__
         if outcome != OK:
             failed.append([key, outcome])
-
-    for key in keys:
-        if len(open_calls) >= IN_FLIGHT:
-            settle()
-        open_calls.append((key, call(key)))
-    while open_calls:
-        settle()
+        open_calls.extend(islice(calls, 1))
     return {"failed": failed}
 
 
