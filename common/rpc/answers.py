@@ -124,7 +124,9 @@ class Answers:
             if sent_bytes > self._settings.max_message_bytes:
                 raise too_large("response", sent_bytes, self._settings.max_message_bytes)
             hop = call.hop(self._tier, now_s, sent_bytes)
-            frames = encode_response(call.request.request_id, [*call.context.hops, hop], message, blobs)
+            frames = encode_response(
+                call.request.header.request_id, [*call.context.hops, hop], message, blobs
+            )
         except Exception as error:  # noqa: BLE001  # blobs or hops of a wrong type are a bug of the handler
             self.fail(call, error)
         else:
@@ -143,7 +145,9 @@ class Answers:
             )
         hop = call.hop(self._tier, self._clock.monotonic())
         hops = [*call.context.hops, hop]
-        frames = encode_response(call.request.request_id, hops, error=peer_error, retry_after_s=retry_after_s)
+        frames = encode_response(
+            call.request.header.request_id, hops, error=peer_error, retry_after_s=retry_after_s
+        )
         self._answer(call, peer_error.code, frames, hop)
 
     def expire(self, now_s: float) -> None:

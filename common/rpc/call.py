@@ -167,7 +167,7 @@ class Outgoing(PendingCall):
 
     def end(self, result: Response | NearsightError) -> None:
         """End the call with the server's response, or with an error."""
-        if isinstance(result, Response) and result.status != StatusCode.OK:
+        if isinstance(result, Response) and result.header.status != StatusCode.OK:
             result = error_of(result)
         if isinstance(result, NearsightError):
             self._outcome.set_exception(result)

@@ -380,7 +380,7 @@ class ChannelGroup:
                 result: Response | NearsightError
                 try:
                     result = decode_response(frames)
-                    request_id = result.request_id
+                    request_id = result.header.request_id
                 except InvalidMessage as error:
                     request_id = salvage_request_id(frames)
                     result = InternalError(f"{link.endpoint} sent an invalid response: {error.message}")
@@ -388,8 +388,9 @@ class ChannelGroup:
                 call = pending.answered(request_id)
                 if call is not None:
                     answers.append((call, result))
-                    if isinstance(result, Response) and result.retry_after_s:
-                        pending.server_busy(call, result.retry_after_s, self._clock.monotonic())
+                    if isinstance(result, Response) and result.header.retry_after_ms:
+                        pause_s = result.header.retry_after_ms / 1000.0
+                        pending.server_busy(call, pause_s, self._clock.monotonic())
                 else:
                     self._log.debug(
                         "an answer belongs to no pending call", endpoint=link.endpoint, request_id=request_id

@@ -82,13 +82,7 @@ _HOP_VALUES = attrgetter(*Hop.__slots__)
 class Request(NamedTuple):
     """A received request. The message is still encoded: its type depends on the method."""
 
-    request_id: int
-    service: str
-    method: str
-    time_left_s: float
-    client_id: str
-    catalogue: str
-    trace_id: str
+    header: rpc_pb2.RequestHeader
     message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
@@ -97,15 +91,15 @@ class Request(NamedTuple):
 class Response(NamedTuple):
     """A received response. The message is still encoded."""
 
-    request_id: int
-    status: int
-    error: str
-    advice: str
-    hops: tuple[Hop, ...]
+    header: rpc_pb2.ResponseHeader
     message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
-    retry_after_s: float
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """One per tier that worked on the request, the answering server last."""
+        return tuple(starmap(Hop, map(_HOP_VALUES, self.header.hops)))
 
 
 def clamp_s(seconds: float) -> float:
@@ -169,22 +163,10 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         If the frames are not a request of this protocol.
     """
     header = rpc_pb2.RequestHeader()
-    blobs = _open(frames, header)
-    message = header.message
-    if len(frames[0]) - len(message) > LARGEST_HEADER:
+    request = Request(header, *_open(frames, header))
+    if len(frames[0]) - len(request.message) > LARGEST_HEADER:
         raise InvalidMessage(f"ids and names of the header have more than {LARGEST_HEADER} bytes")
-    return Request(
-        header.request_id,
-        header.service,
-        header.method,
-        header.time_left_ms / 1000.0,
-        header.client_id,
-        header.catalogue,
-        header.trace_id,
-        message,
-        blobs,
-        sum(map(len, frames)),
-    )
+    return request
 
 
 def decode_response(frames: Sequence[Buffer]) -> Response:
@@ -196,24 +178,13 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
         If the frames are not a response of this protocol.
     """
     header = rpc_pb2.ResponseHeader()
-    blobs = _open(frames, header)
-    return Response(
-        header.request_id,
-        header.status,
-        header.error,
-        header.advice,
-        tuple(starmap(Hop, map(_HOP_VALUES, header.hops))),
-        header.message,
-        blobs,
-        sum(map(len, frames)),
-        header.retry_after_ms / 1000.0,
-    )
+    return Response(header, *_open(frames, header))
 
 
 def _open(
     frames: Sequence[Buffer], header: rpc_pb2.RequestHeader | rpc_pb2.ResponseHeader
-) -> tuple[memoryview, ...]:
-    """Parse the first frame into the header; returns the blobs."""
+) -> tuple[bytes, tuple[memoryview, ...], int]:
+    """Parse the first frame into the header; returns the message, the blobs, and the size of all frames."""
     if not frames:
         raise InvalidMessage("a call has at least a header")
     try:
@@ -225,7 +196,8 @@ def _open(
             f"the peer speaks version {header.protocol} of the protocol, this side version {PROTOCOL}",
             advice="install the same version of nearsight on both sides",
         )
-    return tuple([memoryview(frame).toreadonly() for frame in frames[1:]])
+    blobs = tuple([memoryview(frame).toreadonly() for frame in frames[1:]])
+    return header.message, blobs, sum(map(len, frames))
 
 
 def salvage_request_id(frames: Sequence[Buffer]) -> int:
@@ -260,12 +232,13 @@ def error_for_peer(error: BaseException, trace_id: str) -> NearsightError:
 
 def error_of(response: Response) -> NearsightError:
     """The error for a status other than OK; unknown codes of a newer peer become `InternalError`."""
+    header = response.header
     try:
-        code = StatusCode(response.status)
+        code = StatusCode(header.status)
     except ValueError:
-        text = f"the server answered with unknown status {response.status}: {response.error}"
-        return InternalError(text, advice=response.advice)
-    error = error_from_status(code, response.error, response.advice)
-    if isinstance(error, Overloaded) and response.hops:
-        error.tier = response.hops[0].tier  # the first hop is the farthest tier, which refused
+        text = f"the server answered with unknown status {header.status}: {header.error}"
+        return InternalError(text, advice=header.advice)
+    error = error_from_status(code, header.error, header.advice)
+    if isinstance(error, Overloaded) and header.hops:
+        error.tier = header.hops[0].tier  # the first hop is the farthest tier, which refused
     return error

@@ -255,10 +255,11 @@ class RpcServer:
             if caller is None:
                 raise _forbidden()
             request = decode_request(frames)
-            endpoint = self._endpoints.get((request.service, request.method))
+            header = request.header
+            endpoint = self._endpoints.get((header.service, header.method))
             if endpoint is None:
-                raise no_such_method(self._endpoints, request.service, request.method)
-            catalogue = request.catalogue
+                raise no_such_method(self._endpoints, header.service, header.method)
+            catalogue = header.catalogue
             if caller.catalogues or endpoint.method.access is Access.CHANGES_CATALOGUE:
                 catalogue = caller.catalogue_of(endpoint.method.access, catalogue)
             if self._arrived is not None:
@@ -271,24 +272,24 @@ class RpcServer:
                 raise too_large("request", size_bytes, self._settings.max_message_bytes)
             if self._listener is not None and not self._listener.has_room(request.size_bytes):
                 raise Overloaded("the memory limit for requests is reached", advice="try again later")
-            sender = Sender(peer_key or peer, request.client_id)
+            sender = Sender(peer_key or peer, header.client_id)
             if 2 * len(self._answers.deferred) >= self._settings.deferred_limit:
                 self._answers.check_deferred(sender)
         except NearsightError as error:
             self._reject(frames, request, error, reply)
             return None
         context = CallContext(
-            deadline=Deadline(arrived_s + clamp_s(request.time_left_s), self._clock),
-            client_id=request.client_id,
+            deadline=Deadline(arrived_s + clamp_s(header.time_left_ms / 1000.0), self._clock),
+            client_id=header.client_id,
             catalogue=catalogue,
-            trace_id=request.trace_id,
+            trace_id=header.trace_id,
             caller=caller,
             blobs=request.blobs,
             stopping=partial(self._abandoned, caller),
         )
         call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
         self._answers.unanswered[id(call)] = call
-        pool = self._own_pools.get(request.service, self._pool)
+        pool = self._own_pools.get(header.service, self._pool)
         pool.offer(call)
         if not self._ticking:
             self._ticking = True
@@ -303,8 +304,8 @@ class RpcServer:
         reply: Callable[[Sequence[Buffer]], None],
     ) -> None:
         """Answer a request that did not become a call."""
-        trace_id = request.trace_id if request else ""
-        request_id = request.request_id if request else salvage_request_id(frames)
+        trace_id = request.header.trace_id if request else ""
+        request_id = request.header.request_id if request else salvage_request_id(frames)
         self._log.info("request rejected", reason=error.message, trace_id=trace_id)
         reply(encode_response(request_id, (), error=error))
         if self._metrics is not None:

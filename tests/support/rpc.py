@@ -14,7 +14,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.envelope import Buffer, Response, decode_response
+from nearsight.common.rpc.envelope import Buffer, decode_response
 from nearsight.common.rpc.security import (
     ClientSecurity,
     KeyFiles,
@@ -79,13 +79,13 @@ class Answers:
 
     def __init__(self) -> None:
         self._arrived = threading.Semaphore(0)
-        self.all: list[Response] = []
+        self.all: list[rpc_pb2.ResponseHeader] = []
 
     def __call__(self, frames: Any) -> None:
-        self.all.append(decode_response(list(frames)))
+        self.all.append(decode_response(list(frames)).header)
         self._arrived.release()
 
-    def next(self) -> Response:
+    def next(self) -> rpc_pb2.ResponseHeader:
         assert self._arrived.acquire(timeout=60), "no answer"
         return self.all[-1]
 

@@ -30,7 +30,7 @@ def test_an_answer_may_take_longer_than_several_heartbeats(server: RawServer) ->
     with echo_stub_to(server.endpoint, heartbeat_s=0.1, max_attempts=1) as stub:
         future = stub.echo.future(text(), timeout_s=60)
         server.greet()
-        header, *blobs = encode_response(decode_request([server.frame()]).request_id, (), blobs=[blob])
+        header, *blobs = encode_response(decode_request([server.frame()]).header.request_id, (), blobs=[blob])
         answer = frame(bytes(header), 1) + b"".join(frame(bytes(one)) for one in blobs)
         server.socket.sendall(answer[:-1])
         for _ in range(6):
@@ -66,7 +66,7 @@ def test_surplus_answers_do_not_stop_heartbeats(server: RawServer) -> None:
     with echo_stub_to(server.endpoint, heartbeat_s=0.0) as stub:
         future = stub.echo.future(text(), timeout_s=60)
         server.greet()
-        (answer,) = encode_response(decode_request([server.frame()]).request_id, ())
+        (answer,) = encode_response(decode_request([server.frame()]).header.request_id, ())
         server.socket.sendall(frame(bytes(answer)))
         future.result(60)
         server.socket.sendall(frame(bytes(answer)) * most + frame(b"\x04PING\x00\x00", 4))

@@ -161,7 +161,7 @@ def test_a_client_with_many_waiting_requests_is_not_read_further() -> None:
         peer.socket.settimeout(60)
         gate.open.set()
         for _ in range(taken):
-            assert decode_response([peer.frame()]).status == 0
+            assert decode_response([peer.frame()]).header.status == 0
 
 
 def test_without_memory_a_large_request_is_refused_and_a_small_one_is_served() -> None:

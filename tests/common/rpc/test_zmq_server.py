@@ -137,7 +137,7 @@ def test_bytes_of_other_protocols_do_not_disturb_the_server() -> None:
 def test_invalid_messages_are_answered_with_invalid_argument(frames: list[bytes]) -> None:
     with serving(ScriptedEcho(), listen=TCP) as server, raw_client(server.endpoint) as dealer:
         dealer.send_multipart(frames)
-        answer = decode_response(dealer.recv_multipart())
+        answer = decode_response(dealer.recv_multipart()).header
         assert answer.status == StatusCode.INVALID_ARGUMENT
         assert answer.request_id == (5 if frames[0].startswith(b"\x08\x01\x10\x05") else 0)
 
