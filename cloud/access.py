@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -27,7 +27,6 @@ from nearsight.common.catalogue.training import NewObject, Rejection, SkippedIma
 from nearsight.common.database.files import copy_database
 from nearsight.common.database.places import put_in_place, real_file
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Method, Stub
 from nearsight.protos import catalogue_pb2 as pb
 
@@ -39,7 +38,6 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
 
 _TIMEOUT_S = 60.0
 """Timeout of each call to a cloud."""
-R = TypeVar("R", bound=Message)
 
 
 class RemoteCatalogue:
@@ -59,12 +57,13 @@ class RemoteCatalogue:
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues of the cloud."""
-        listed = self._call(self._stub.list_catalogues, pb.ListCataloguesRequest(), pb.ListCataloguesResponse)
+        request = pb.ListCataloguesRequest()
+        listed: pb.ListCataloguesResponse = self._call(self._stub.list_catalogues, request)
         return tuple(CatalogueInfo(item.name, item.objects, item.revision) for item in listed.catalogues)
 
     def objects(self) -> tuple[StoredObject, ...]:
         """All objects of the catalogue. Their ``training`` is empty, because the cloud does not send it."""
-        listed = self._call(self._stub.list_objects, pb.ListObjectsRequest(), pb.ListObjectsResponse)
+        listed: pb.ListObjectsResponse = self._call(self._stub.list_objects, pb.ListObjectsRequest())
         return tuple(
             StoredObject(
                 item.object_id, item.label, item.version, item.views, item.model_bytes, item.content_hash, ""
@@ -112,13 +111,14 @@ class RemoteCatalogue:
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
         """Remove objects."""
         request = pb.RemoveObjectsRequest(object_ids=object_ids)
-        removed = self._call(self._stub.remove_objects, request, pb.RemoveObjectsResponse)
+        removed: pb.RemoveObjectsResponse = self._call(self._stub.remove_objects, request)
         return RemoveOutcome(tuple(removed.removed), tuple(removed.missing), removed.revision)
 
     def remove_catalogue(self) -> int:
         """Remove the catalogue, which must have a name here; return its number of objects."""
         request = pb.RemoveCatalogueRequest()
-        return self._call(self._stub.remove_catalogue, request, pb.RemoveCatalogueResponse).objects
+        removed: pb.RemoveCatalogueResponse = self._call(self._stub.remove_catalogue, request)
+        return removed.objects
 
     def _add(
         self, objects: Sequence[NewObject], *, index_later: bool, allow_similar: bool = False
@@ -134,18 +134,19 @@ class RemoteCatalogue:
         ]
         request = pb.AddObjectsRequest(objects=messages, index_later=index_later, allow_similar=allow_similar)
         blobs = [image for item in objects for image in item.images]
+        added: pb.AddObjectsResponse
         for pause_s in BACK_OFF_S:
             try:
-                return self._call(self._stub.add_objects, request, pb.AddObjectsResponse, blobs)
+                added = self._call(self._stub.add_objects, request, blobs)
             except Overloaded:
                 time.sleep(pause_s)
-        return self._call(self._stub.add_objects, request, pb.AddObjectsResponse, blobs)
+            else:
+                return added
+        added = self._call(self._stub.add_objects, request, blobs)
+        return added
 
-    def _call(
-        self, method: Method, request: Message, expected: type[R], blobs: Sequence[bytes | memoryview] = ()
-    ) -> R:
-        reply = method(request, timeout_s=_TIMEOUT_S, blobs=blobs, catalogue=self._name)
-        return message_of(reply, expected)
+    def _call(self, method: Method, request: Message, blobs: Sequence[bytes | memoryview] = ()) -> Any:
+        return method(request, timeout_s=_TIMEOUT_S, blobs=blobs, catalogue=self._name).message
 
 
 CatalogueAccess = DatabaseCatalogue | RemoteCatalogue

@@ -42,7 +42,6 @@ from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.operation.status import format_bytes
 from nearsight.common.rpc.allow_list import Access
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import inference_pb2 as pb
@@ -295,7 +294,7 @@ class RemoteNetworks:
             timeout_s=_PROOF_S,
             catalogue=wanted.name,
         )
-        response = message_of(reply, pb.AddModelResponse)
+        response: pb.AddModelResponse = reply.message
         return AddedNetwork(Manifest.from_json(response.manifest), response.done, response.use)
 
     def remove(self, name: str) -> None:
@@ -335,7 +334,8 @@ class RemoteNetworks:
             request.digest = xxhash.xxh3_64_intdigest(piece)
         blobs = () if piece is None else (piece,)
         reply = self._stub.put_model_chunk(request, timeout_s=_CALL_S, blobs=blobs, catalogue=wanted.name)
-        return message_of(reply, pb.PutModelChunkResponse).done_bytes
+        response: pb.PutModelChunkResponse = reply.message
+        return response.done_bytes
 
 
 def _use_of(path: Path, manifest: Manifest, settings: ModelSettings) -> str:

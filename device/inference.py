@@ -10,7 +10,6 @@ import numpy as np
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError
 from nearsight.common.inference.tensors import Tensor, tensors_from_proto, tensors_to_proto
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Hop
 from nearsight.device.tiers import RemoteTier
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
@@ -91,7 +90,7 @@ def infer(
         try:
             within_s = left_s if number == len(tiers) else left_s * share
             reply = tier.infer(InferRequest(inputs=messages, exact=exact), blobs, within_s).result()
-            response = message_of(reply, InferResponse)
+            response: InferResponse = reply.message
             outputs = tensors_from_proto(response.outputs, reply.blobs)
         except InvalidArgument:
             raise

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.errors import Cancelled, InternalError, NearsightError, Unauthenticated, Unavailable
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.protos import catalogue_pb2, inference_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
@@ -76,7 +75,7 @@ class CloudClient:
 
 def catalogues_of(reply: Reply) -> dict[str, CatalogueSummary]:
     """Catalogues of the cloud, by name."""
-    response = message_of(reply, ListCataloguesResponse)
+    response: ListCataloguesResponse = reply.message
     return {catalogue.name: catalogue for catalogue in response.catalogues}
 
 

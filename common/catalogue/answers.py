@@ -13,7 +13,7 @@ from nearsight.common.recognition.codec import (
     object_model_to_proto,
 )
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.rpc.call import Reply, message_of
+from nearsight.common.rpc.call import Reply
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary
 
 
@@ -71,7 +71,7 @@ class FetchedModels:
 
 def listing_of(reply: Reply) -> Listing:
     """Decode a response of ListObjects."""
-    response = message_of(reply, ListObjectsResponse)
+    response: ListObjectsResponse = reply.message
     versions = {entry.object_id: entry.version for entry in response.objects}
     return Listing(versions, response.revision, tuple(response.objects), reply.received_bytes)
 
@@ -86,7 +86,7 @@ def models_of(reply: Reply, requested: Sequence[str]) -> FetchedModels:
     requested : sequence of str
         The object ids that were requested; other models in the response are ignored.
     """
-    response = message_of(reply, GetObjectModelsResponse)
+    response: GetObjectModelsResponse = reply.message
     models: dict[str, ObjectModel] = {}
     unreadable: dict[str, str] = {}
     for message in response.models:

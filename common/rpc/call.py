@@ -6,11 +6,11 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from nearsight.common.errors import InternalError, InvalidArgument, InvalidMessage, NearsightError, StatusCode
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
 from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of
 from nearsight.common.rpc.pending_calls import PendingCall
 from nearsight.common.rpc.service import RpcMethod
@@ -37,7 +37,7 @@ class CallNames(TypedDict, total=False):
 class Reply:
     """The answer to a call."""
 
-    message: Message
+    message: Any
     """Message of the method's response type."""
     blobs: tuple[memoryview, ...]
     """Large values beside it, read-only."""
@@ -46,19 +46,6 @@ class Reply:
     sent_bytes: int
     received_bytes: int
     """Size of all frames of request and response."""
-
-
-def message_of(reply: Reply, kind: type[T]) -> T:
-    """The message of a reply, with its type checked.
-
-    Raises
-    ------
-    InvalidMessage
-        If it is of another type.
-    """
-    if not isinstance(reply.message, kind):
-        raise InvalidMessage(f"the server answered with {type(reply.message).__name__}, not {kind.__name__}")
-    return reply.message
 
 
 class Waiter(Generic[T]):
@@ -167,7 +154,7 @@ class Outgoing(PendingCall):
 
     def end(self, result: Response | NearsightError) -> None:
         """End the call with the server's response, or with an error."""
-        if isinstance(result, Response) and result.header.status != StatusCode.OK:
+        if isinstance(result, Response) and result.header.status:  # not OK
             result = error_of(result)
         if isinstance(result, NearsightError):
             self._outcome.set_exception(result)

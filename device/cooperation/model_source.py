@@ -124,9 +124,9 @@ class CooperativeModelSource:
         reply = yield from self._from_peers(search)
         if reply is not None:
             # Only the model is returned, without other fields of the peer's answer.
-            if isinstance(reply.message, GetObjectModelsResponse):
-                reply.message.revision = self._context.digests.revision
-                del reply.message.missing[:], reply.message.left_out[:]
+            response: GetObjectModelsResponse = reply.message
+            response.revision = self._context.digests.revision
+            del response.missing[:], response.left_out[:]
             self._account.add(peer_models=1, peer_bytes=reply.received_bytes)
             self._from_tier.discard(search.object_id)
             result.set_result(reply)

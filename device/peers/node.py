@@ -12,7 +12,7 @@ from nearsight.common.background.futures import flat, in_thread, then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
-from nearsight.common.rpc.call import Reply, message_of
+from nearsight.common.rpc.call import Reply
 from nearsight.common.rpc.endpoints import split_name
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
@@ -304,7 +304,7 @@ class PeerNode:
 
 
 def _ping_reply(reply: Reply) -> PingReply:
-    message = message_of(reply, PingResponse)
+    message: PingResponse = reply.message
     if not is_node_id(message.node_id):
         raise Unavailable("the answering node has no valid id")
     told = PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})

@@ -16,7 +16,6 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, PeerError
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.next_objects import next_objects_from_proto
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeTimes, Prediction
 from nearsight.protos import catalogue_pb2, prediction_pb2
@@ -82,8 +81,8 @@ class CatalogueClient:
         return then(answer, self._revision_in)
 
     def _revision_in(self, reply: Reply) -> int:
-        catalogues = message_of(reply, ListCataloguesResponse).catalogues
-        return next((one.revision for one in catalogues if one.name == self._catalogue), 0)
+        response: ListCataloguesResponse = reply.message
+        return next((one.revision for one in response.catalogues if one.name == self._catalogue), 0)
 
     def close(self) -> None:
         """Close the connection; open calls fail."""
@@ -109,7 +108,7 @@ class EdgeClient(CatalogueClient):
         return then(answer, lambda reply: self._predicted_by(reply, (self._clock.monotonic() - sent_s) * 1e3))
 
     def _predicted_by(self, reply: Reply, round_trip_ms: float) -> Prediction:
-        response = message_of(reply, GetNextObjectsResponse)
+        response: GetNextObjectsResponse = reply.message
         following = next_objects_from_proto(response.next_objects, MOST_NEXT_OBJECTS)
         now = self._now_at(reply, response.answer_ms, round_trip_ms)
         return Prediction(following, response.next_objects.revision, now)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.envelope import Buffer, Hop, error_for_peer
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
@@ -138,7 +137,8 @@ class EdgeClient:
         """
         asked = self._catalogue.list_catalogues.future(ListCataloguesRequest(), timeout_s=self._timeout_s)
         reply = await _reply_of(asked)
-        return [catalogue.name for catalogue in message_of(reply, ListCataloguesResponse).catalogues]
+        response: ListCataloguesResponse = reply.message
+        return [catalogue.name for catalogue in response.catalogues]
 
     async def check_health(self, timeout_s: float) -> None:
         """Ask the edge whether it is ready.
@@ -149,7 +149,8 @@ class EdgeClient:
             If the edge does not answer, or is not ready.
         """
         reply = await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
-        if not message_of(reply, HealthResponse).ready:
+        health: HealthResponse = reply.message
+        if not health.ready:
             raise Unavailable(
                 "the edge is not ready: its cloud does not answer, and no standby can answer in its place",
                 advice="see `nearsight status` on the machine of the edge",

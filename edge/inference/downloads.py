@@ -19,7 +19,6 @@ from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Setu
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import ModelRepository, checksum_of
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.protos.inference_pb2 import GetModelChunkRequest, GetModelChunkResponse
@@ -192,7 +191,7 @@ def _chunk_of(reply: Reply) -> memoryview:
     CorruptStore
         If its digest is wrong.
     """
-    response = message_of(reply, GetModelChunkResponse)
+    response: GetModelChunkResponse = reply.message
     if len(reply.blobs) != 1 or xxhash.xxh3_64_intdigest(reply.blobs[0]) != response.digest:
         raise CorruptStore("a chunk of a network's file is damaged; it is requested again")
     return memoryview(reply.blobs[0])

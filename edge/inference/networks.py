@@ -25,7 +25,6 @@ from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight
 from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, soonest
 from nearsight.common.model_cache.policy import ModelCosts
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.edge.inference.downloads import NetworkDownloads
@@ -427,7 +426,8 @@ class _Listing(NamedTuple):
 def _listing_of(reply: Reply) -> _Listing:
     """Decode a listing; networks with a damaged manifest are omitted."""
     found, tensors_only = {}, set()
-    for summary in message_of(reply, ListModelsResponse).models:
+    response: ListModelsResponse = reply.message
+    for summary in response.models:
         try:
             manifest = Manifest.from_json(summary.manifest)
         except CorruptStore as error:

@@ -12,7 +12,6 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.service import InferenceService
-from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.cloud_client import CloudClient, outcome_of
@@ -95,7 +94,7 @@ class EdgeInferenceService(InferenceService):
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
-            response = message_of(outcome, InferResponse)
+            response: InferResponse = outcome.message
         except NearsightError as error:
             answer.set_exception(error.with_traceback(None))
             return

@@ -24,7 +24,7 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.call import Reply, message_of
+from nearsight.common.rpc.call import Reply
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.routing.cluster_view import View, rank
 from nearsight.device.peers.routing.kroute import KRoute
@@ -341,7 +341,7 @@ class HandoverWorker:
         for start in range(0, len(keys), OFFERED_AT_ONCE):
             digests = self._shared.digests(keys[start : start + OFFERED_AT_ONCE])
             offer = [DigestMessage(key=key, digest=digest) for key, digest in digests.items()]
-            response = message_of(self._offer(node, offer, view).result(), OfferResponse)
+            response: OfferResponse = self._offer(node, offer, view).result().message
             for entries in _batches(self._shared.entries_of(set(response.wanted) & digests.keys())):
                 refused |= self._send(node, entries, view, displace=displace)
         return refused
@@ -354,7 +354,7 @@ class HandoverWorker:
         size = request.ByteSize()
         timeout_s = self._settings.read_timeout_s + size / SLOWEST_BYTES_PER_S
         reply = self._links.call(node, WRITE, request, timeout_s=timeout_s).result()
-        response = message_of(reply, WriteResponse)
+        response: WriteResponse = reply.message
         self.counts.sent += len(entries)
         self.counts.sent_bytes += size
         return {refusal.key for refusal in response.refused}

@@ -18,7 +18,7 @@ from nearsight.common.background.futures import outcome_of, then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, InvalidMessage, NearsightError
-from nearsight.common.rpc.call import Reply, message_of
+from nearsight.common.rpc.call import Reply
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
@@ -205,7 +205,7 @@ class ReplicaCalls:
         InvalidMessage
             If it concerns another key, or is impossible.
         """
-        response = message_of(reply, ReadResponse)
+        response: ReadResponse = reply.message
         try:
             _check_keys(key, response.entries, response.claims)
             if len(response.entries) > 1:
@@ -225,7 +225,7 @@ class ReplicaCalls:
         InvalidMessage
             If it concerns another key, or is impossible.
         """
-        response = message_of(reply, WriteResponse)
+        response: WriteResponse = reply.message
         try:
             _check_keys(key, response.newer, response.refused)
             newer = [self.shared.admit(message) for message in response.newer[:1]]

@@ -1,10 +1,8 @@
 """Decoding of answers of a Catalogue service, including invalid ones."""
 
-import pytest
 from google.protobuf.message import Message
 
 from nearsight.common.catalogue.answers import Listing, listing_of, models_of
-from nearsight.common.errors import InvalidMessage
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.client import Reply
 from nearsight.protos import catalogue_pb2 as pb
@@ -52,8 +50,3 @@ def test_a_listing_has_versions_revision_and_size() -> None:
     listing = listing_of(reply_of(pb.ListObjectsResponse(objects=objects, revision=5)))
     assert listing == Listing({"b": 2, "a": 1}, 5, tuple(objects), size_bytes=20)
     assert list(listing.versions) == ["b", "a"], "the catalogue's order"
-
-
-def test_another_message_than_expected_is_an_error() -> None:
-    with pytest.raises(InvalidMessage):
-        listing_of(reply_of(pb.ListCataloguesResponse()))
