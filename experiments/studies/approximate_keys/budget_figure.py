@@ -107,7 +107,7 @@ class Figure(Experiment):
             "trade": nested(parts[TRADE], ("keys", "given", "value"), _of_phase),
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """Budgets hold in all phases, a fixed back-off does not; the sequential test has no more errors."""
         shift, windows = summary["shift"], summary["windows"]
 
@@ -116,50 +116,25 @@ class Figure(Experiment):
             return max(abs(one - target) for one in ends)
 
         budget, fixed, rate = f"{ERROR} {TARGET}", f"{BACK_OFF} {_FIXED}", f"{INFERENCES} {_RATE}"
-        held = farthest(budget, "wrong", TARGET)
-        off = farthest(fixed, "wrong", TARGET)
+        text = f"a budget of {percent(TARGET)} of the lookups: distance of any phase from it"
         of_served = ", ".join(f"{one['wrong_of_served']['mean']:.4f}" for one in shift[budget].values())
-        estimated = max(
-            abs(one["estimated"]["mean"] - one["wrong"]["mean"]) for one in shift[budget].values()
-        )
-        targets = [
-            Target.at_most(
-                f"a budget of {percent(TARGET)} of the lookups: distance of any phase from it",
-                held,
-                BAND,
-                f"share of the served ones, by phase: {of_served}",
-                4,
-            ),
-            Target.at_least(
-                f"a back-off of {_FIXED}, which fits the first phase: largest distance of a phase",
-                off,
-                BAND,
-                "",
-                4,
-            ),
-            Target.at_least(
-                f"windows of {_WINDOW:,} lookups within {percent(BAND, 1)} of the target, budget",
-                windows[budget]["within"],
-                0.9,
-                f"fixed back-off: {windows[fixed]['within']:.2f}",
-            ),
-            Target.at_most(
-                f"a budget of {percent(_RATE)} inferences: distance of any phase from it",
-                farthest(rate, "inferences", _RATE),
-                0.01,
-                "",
-                4,
-            ),
-            Target.at_most(
-                "estimated minus true errors with the budget, largest of any phase", estimated, 0.001, "", 4
-            ),
-        ]
+        note = f"share of the served ones, by phase: {of_served}"
+        yield Target.at_most(text, farthest(budget, "wrong", TARGET), BAND, note, 4)
+        text = f"a back-off of {_FIXED}, which fits the first phase: largest distance of a phase"
+        yield Target.at_least(text, farthest(fixed, "wrong", TARGET), BAND, digits=4)
+        text = f"windows of {_WINDOW:,} lookups within {percent(BAND, 1)} of the target, budget"
+        note = f"fixed back-off: {windows[fixed]['within']:.2f}"
+        yield Target.at_least(text, windows[budget]["within"], 0.9, note)
+        text = f"a budget of {percent(_RATE)} inferences: distance of any phase from it"
+        yield Target.at_most(text, farthest(rate, "inferences", _RATE), 0.01, digits=4)
+        off = [abs(one["estimated"]["mean"] - one["wrong"]["mean"]) for one in shift[budget].values()]
+        text = "estimated minus true errors with the budget, largest of any phase"
+        yield Target.at_most(text, max(off), 0.001, digits=4)
         for keys, ratios in _ratios(summary["trade"]).items():
             if ratios:
                 text = f"{keys}: errors over those of a fixed back-off at equal inferences, median"
                 spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-                targets.append(Target.at_most(text, float(np.median(ratios)), 1.0, spread, 3))
-        return tuple(targets)
+                yield Target.at_most(text, float(np.median(ratios)), 1.0, spread, 3)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per cache and phase, then one per kind of keys and budget."""

@@ -99,9 +99,8 @@ class Figure(Experiment):
             }
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """The number of means outside their interval is within chance."""
-        targets = []
         for replacement in (IDEAL, LRU, SINGLE):
             found = [
                 one[name]
@@ -109,21 +108,13 @@ class Figure(Experiment):
                 for name in _QUANTITIES
                 if one["replacement"] == replacement
             ]
-            if not found:
-                continue
-            outside = sum(abs(one["off"]) > one["half_width"] for one in found)
-            allowed = int(stats.binom.ppf(0.99, len(found), 1 - _CONFIDENCE))
-            widest = max(abs(one["off"]) for one in found)
-            targets.append(
-                Target(
-                    f"{replacement}: of {len(found)} means outside their 95 % interval; up to {allowed} by "
-                    "chance",
-                    outside,
-                    outside <= allowed,
-                    f"largest difference {widest:.4f}",
-                )
-            )
-        return tuple(targets)
+            if found:
+                outside = sum(abs(one["off"]) > one["half_width"] for one in found)
+                allowed = int(stats.binom.ppf(0.99, len(found), 1 - _CONFIDENCE))
+                widest = max(abs(one["off"]) for one in found)
+                of_all = f"{replacement}: of {len(found)} means outside their 95 % interval"
+                text, note = f"{of_all}; up to {allowed} by chance", f"largest difference {widest:.4f}"
+                yield Target(text, outside, outside <= allowed, note)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per cell and replacement."""

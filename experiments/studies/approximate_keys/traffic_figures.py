@@ -127,25 +127,24 @@ class Figure(Experiment):
         """``functions.<name>.<cache>.<beta>``: simulated values and those of the model."""
         return {"functions": nested(rows, ("function", "cache", "beta"), _summary)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """The traffic is similar to the paper's, and auto-refresh has the effect that the paper reports."""
         found = {name: one[IDEAL] for name, one in summary["functions"].items()}
         never = str(math.inf)
-        targets = []
         for name, (low, high) in _MISSES.items():
             if name in found:
                 misses = 1.0 - found[name][never]["hits"]["mean"]
                 text = f"the generated traffic: misses of {name} are {percent(low)} to {percent(high)}"
-                targets.append(Target(text, misses, low <= misses <= high))
+                yield Target(text, misses, low <= misses <= high)
         for name, (low, high) in _ERRORS.items():
             if name in found:
                 errors, played = (found[name][never][of]["mean"] for of in ("said_errors", "errors"))
                 between = f"{percent(low)} to {percent(high)}"
                 text = f"the generated traffic: errors of {name} without refresh are {between}"
-                targets.append(
-                    Target(text, errors, low <= errors <= high, f"equation 5; simulated {played:.3f}")
-                )
-        return (*targets, *_figure_4(summary["functions"]), *_figure_5(found))
+                note = f"equation 5; simulated {played:.3f}"
+                yield Target(text, errors, low <= errors <= high, note)
+        yield from _figure_4(summary["functions"])
+        yield from _figure_5(found)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per approximation: the ideal cache without refresh, and with back-off 1.5."""

@@ -56,8 +56,6 @@ from nearsight.experiments.twin.session import CONFIGURATIONS, TwinTiers, TwinVi
 OTHER, CLIPS = "each photo another view", "views of clips"
 VIEWS = (OTHER, CLIPS)
 OFF, AT_EDGE, AT_DEVICE = "off", "edge", "device"
-PLAYED = ((EDGE, OFF), (EDGE, AT_EDGE), (FULL, OFF), (FULL, AT_EDGE), (FULL, AT_DEVICE))
-"""Configurations of figure 6.4, and location of the result cache."""
 _NAMES = {EDGE: "edge", FULL: "full system"}
 _VISITORS = (1, 5, 10)
 _LIVELINESS, _PHOTOS_PER_S = 0.5, 1.0
@@ -70,6 +68,7 @@ _LOOKS = {
     (FULL, AT_EDGE): ("#4f7a28", "--"),
     (FULL, AT_DEVICE): ("#e0a33a", "--"),
 }
+"""Colours and lines of the configurations of figure 6.4 that are played, and location of the result cache."""
 
 
 class Figure(Experiment):
@@ -132,18 +131,17 @@ class Figure(Experiment):
                 **_numbers_of(session.play(tiers, _with_results(tiers, where)).rows, session.timeout_s),
             }
             for views, session in ((OTHER, drawn), (CLIPS, clips))
-            for tiers, where in PLAYED
+            for tiers, where in _LOOKS
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``views.<views>.<tiers>.<result cache>.<visitors>``: medians and ranges over the runs."""
         return {"views": numbers.nested(rows, ("views", "tiers", "result_cache", "visitors"), _of_runs)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """No increase of latencies and wrong answers, which is the condition for enabling it by default."""
-        targets = []
         for views, found in summary["views"].items():
-            for tiers, where in PLAYED:
+            for tiers, where in _LOOKS:
                 if where == OFF:
                     continue
                 off, on = found[tiers][OFF], found[tiers][where]
@@ -152,20 +150,12 @@ class Figure(Experiment):
                     ratios = {
                         count: one[tail]["median"] / off[count][tail]["median"] for count, one in on.items()
                     }
-                    targets.append(
-                        Target.at_most(
-                            f"{name}: {tail[:3]} relative to no result cache, largest over visitors",
-                            max(ratios.values()),
-                            _WORSE,
-                            ", ".join(f"{count}: {ratio:.3f}" for count, ratio in ratios.items()),
-                            3,
-                        )
-                    )
+                    text = f"{name}: {tail[:3]} relative to no result cache, largest over visitors"
+                    note = ", ".join(f"{count}: {ratio:.3f}" for count, ratio in ratios.items())
+                    yield Target.at_most(text, max(ratios.values()), _WORSE, note, 3)
                 wrong, before = (sum(int(one["wrong"]) for one in of.values()) for of in (on, off))
-                targets.append(
-                    Target.at_most(f"{name}: wrong answers, at most as without result cache", wrong, before)
-                )
-        return tuple(targets)
+                text = f"{name}: wrong answers, at most as without result cache"
+                yield Target.at_most(text, wrong, before)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per views, configuration and number of visitors."""
@@ -249,7 +239,7 @@ def _of_runs(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _draw(axes: Axes, found: Mapping[str, Any], tail: str) -> None:
-    for shift, (tiers, where) in enumerate(PLAYED):
+    for shift, (tiers, where) in enumerate(_LOOKS):
         by_count, (colour, line) = found[tiers][where], _LOOKS[tiers, where]
         places = np.array([float(count) for count in by_count]) + 0.08 * (shift - 2)
         middles, reach = drawing.error_bars([one[tail] for one in by_count.values()], "median")
