@@ -203,9 +203,7 @@ class LiveCatalogue:
         with self._putting:  # each thread must compare with the objects that others stored before
             while True:
                 content = self.content
-                accepted, rejected = compare(
-                    new, content.models, alike, indexed, self._settings, allow_similar=allow_similar
-                )
+                accepted, rejected = compare(new, content.models, alike, indexed, allow_similar=allow_similar)
                 try:
                     with self._in_service():
                         outcome = self._store.put(self.name, [*same, *accepted], by, at=content.revision)

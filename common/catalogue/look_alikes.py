@@ -18,7 +18,6 @@ from dataclasses import replace
 from nearsight.common.catalogue.training import Rejection, TrainedObject
 from nearsight.common.recognition.models import TWIN, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, Resemblance
-from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.text import percent
 
 TWIN_SHARE = 0.15
@@ -37,7 +36,6 @@ def compare(
     models: Mapping[str, ObjectModel],
     alike: Mapping[str, Mapping[str, Resemblance]],
     indexed: ObjectRecognizer,
-    settings: RecognitionSettings,
     *,
     allow_similar: bool,
 ) -> tuple[list[TrainedObject], list[Rejection]]:
@@ -54,8 +52,6 @@ def compare(
         the most time.
     indexed : ObjectRecognizer
         An index of most of the models. Outdated models in it are ignored; missing ones are compared here.
-    settings : RecognitionSettings
-        Settings of the catalogue.
     allow_similar : bool
         Whether to accept twins.
 
@@ -69,7 +65,7 @@ def compare(
     others = {name: model for name, model in models.items() if name not in new}
     unindexed = ObjectRecognizer.build(
         [model for name, model in others.items() if indexed.models.get(name) is not model] + [*new.values()],
-        settings,
+        indexed.settings,
     )
     accepted: dict[str, TrainedObject] = {}
     rejected: list[Rejection] = []
@@ -96,7 +92,7 @@ def compare(
             accepted[other] = _with_rivals(accepted[other], {name: rivals[other]})
     if stay := [one for one in rejected if one.object_id in models]:
         rest = [item for item in objects if item.model.object_id not in {one.object_id for one in stay}]
-        again, more = compare(rest, models, alike, indexed, settings, allow_similar=allow_similar)
+        again, more = compare(rest, models, alike, indexed, allow_similar=allow_similar)
         return again, stay + more
     return [*accepted.values()], rejected
 

@@ -185,6 +185,7 @@ class TrainingOutcome:
 
 def training_fingerprint(settings: RecognitionSettings) -> str:
     """Kind of the features and the settings that determine a trained model."""
+    # Stored with each object: other words would let every object be trained again.
     return (
         f"OrbExtractor generation={TRAINING_GENERATION} "
         f"threshold={settings.fast_threshold} features={settings.training_features} "

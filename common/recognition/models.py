@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 
 DESCRIPTOR_BYTES = 32
-"""Bytes of one binary descriptor (256 bits), the same for every extractor."""
+"""Bytes of one binary descriptor (256 bits), the same for every kind of features."""
 
 FEATURE_BYTES = 2 * 4 + DESCRIPTOR_BYTES + 4
 """Bytes of one feature in memory: keypoint, descriptor and strength."""

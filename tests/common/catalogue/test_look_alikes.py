@@ -58,7 +58,7 @@ def compared(
     index = ObjectRecognizer.build([*models.values()][:indexed], SETTINGS)
     new = trained(*objects)
     alike = {one.model.object_id: index.resembling(one.model, one.photos) for one in new}
-    accepted, rejected = compare(new, models, alike, index, SETTINGS, allow_similar=allow_similar)
+    accepted, rejected = compare(new, models, alike, index, allow_similar=allow_similar)
     return (
         {one.model.object_id: dict(one.model.rivals) for one in accepted},
         {one.object_id: one.reason for one in rejected},
@@ -149,7 +149,7 @@ def test_an_outdated_picture_in_the_index_does_not_count() -> None:
     copies = trained(*images(copy=SMALLER))
     alike = {"copy": index.resembling(copies[0].model)}
     assert alike["copy"]
-    accepted, rejected = compare(copies, {"one": new}, alike, index, SETTINGS, allow_similar=False)
+    accepted, rejected = compare(copies, {"one": new}, alike, index, allow_similar=False)
     assert len(accepted) == 1
     assert rejected == []
 

@@ -114,7 +114,7 @@ def test_images_without_texture_or_too_small_have_no_features(shape: tuple[int, 
     assert len(extract_features(load_image(np.zeros(shape, np.uint8)), 500)) == 0
 
 
-def test_threads_share_one_extractor() -> None:
+def test_concurrent_threads_extract_the_same_features() -> None:
     images = [load_image(picture(seed)) for seed in range(6)]
     expected = [extract_features(image, 200).descriptors for image in images]
     with ThreadPoolExecutor(4) as pool:
