@@ -235,7 +235,7 @@ class MarkovModel:
             least = np.partition(probabilities[slots], len(slots) - top)[len(slots) - top]
             slots = slots[probabilities[slots] >= least]
         slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
-        found = NextObjects.of(self._objects.names(slots.tolist()), probabilities[slots])
+        found = NextObjects(self._objects.names(slots.tolist()), probabilities[slots])
         if math.isinf(self._settings.half_life_s) and len(self._predicted) < _PREDICTIONS_MAX:
             self._predicted[past, top] = found
         return found

@@ -26,17 +26,14 @@ class NextObjects:
     Raises
     ------
     InvalidArgument
-        If lengths differ, an object occurs twice, or the probabilities increase, are negative or do not sum
-        to 1 with ``remaining``. This also validates data from peers.
+        If lengths differ, an object occurs twice, or the probabilities increase, are negative or sum to more
+        than 1. This also validates data from peers.
     """
 
     object_ids: tuple[str, ...]
     """Distinct ids, length M."""
     probabilities: NDArray[np.float64]
     """(M,) float64: P(next), not increasing."""
-    remaining: float
-    """Probability of all objects that are not listed, because they were cut off or never requested. With it,
-    the probabilities sum to 1."""
 
     def __post_init__(self) -> None:
         p = self.probabilities
@@ -48,24 +45,27 @@ class NextObjects:
             raise InvalidArgument("an object is listed twice")
         if not (np.isfinite(p).all() and (p >= 0).all() and (p[1:] <= p[:-1] + _ROUNDING).all()):
             raise InvalidArgument("probabilities must be finite, not negative and not increasing")
-        if not abs(float(p.sum()) + self.remaining - 1) <= _ROUNDING or self.remaining < -_ROUNDING:
-            raise InvalidArgument(
-                f"probabilities must sum to 1, got {p.sum()} and {self.remaining} remaining"
-            )
+        if p.sum() > 1 + _ROUNDING:
+            raise InvalidArgument(f"probabilities must not sum to more than 1, got {p.sum()}")
 
     def __len__(self) -> int:
         return len(self.object_ids)
 
+    @property
+    def remaining(self) -> float:
+        """Probability of all objects that are not listed, because they were cut off or never requested."""
+        return max(0.0, 1.0 - float(self.probabilities.sum()))
+
     def top(self, count: int) -> NextObjects:
         """The first ``count`` objects; the probability of the others is added to ``remaining``."""
-        return NextObjects.of(self.object_ids[:count], self.probabilities[:count])
+        return NextObjects(self.object_ids[:count], self.probabilities[:count])
 
     def without(self, object_ids: Set[str]) -> NextObjects:
         """All objects except these, whose probability is added to ``remaining``."""
         if object_ids.isdisjoint(self.object_ids):
             return self
         kept = [index for index, name in enumerate(self.object_ids) if name not in object_ids]
-        return NextObjects.of(tuple(self.object_ids[index] for index in kept), self.probabilities[kept])
+        return NextObjects(tuple(self.object_ids[index] for index in kept), self.probabilities[kept])
 
     def mixed(self, other: NextObjects, weight: float) -> NextObjects:
         """Mixture of this distribution with ``weight`` in [0, 1] and of ``other`` with ``1 - weight``."""
@@ -74,17 +74,12 @@ class NextObjects:
             for name, p in zip(part.object_ids, part.probabilities.tolist(), strict=True):
                 total[name] = total.get(name, 0.0) + share * p
         names = sorted(total, key=total.__getitem__, reverse=True)
-        return NextObjects.of(tuple(names), np.array([total[name] for name in names]))
-
-    @classmethod
-    def of(cls, object_ids: tuple[str, ...], probabilities: NDArray[np.float64]) -> NextObjects:
-        """The PDF of these objects; ``remaining`` is 1 minus their sum."""
-        return cls(object_ids, probabilities, max(0.0, 1.0 - float(probabilities.sum())))
+        return NextObjects(tuple(names), np.array([total[name] for name in names]))
 
     @classmethod
     def nothing(cls) -> NextObjects:
         """A PDF without any objects: no prediction."""
-        return cls((), np.zeros(0), 1.0)
+        return cls((), np.zeros(0))
 
 
 def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsMessage:
@@ -93,7 +88,7 @@ def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsM
     return NextObjectsMessage(
         object_ids=listed.object_ids,
         probabilities=listed.probabilities.tolist(),
-        remaining=max(0.0, listed.remaining),
+        remaining=listed.remaining,
         revision=revision,
     )
 
@@ -113,7 +108,9 @@ def next_objects_from_proto(message: NextObjectsMessage, most: int = MAX_NEXT_OB
         raise InvalidMessage("next objects: an object without an id")
     probabilities = np.array(message.probabilities, dtype=np.float64)
     try:
-        following = NextObjects(tuple(message.object_ids), probabilities, message.remaining)
+        following = NextObjects(tuple(message.object_ids), probabilities)
     except InvalidArgument as error:
         raise InvalidMessage(f"next objects: {error.message}") from error
+    if not abs(following.remaining - message.remaining) <= _ROUNDING:
+        raise InvalidMessage(f"next objects: {message.remaining} remains, not {following.remaining}")
     return following if count <= most else following.top(most)

@@ -101,7 +101,7 @@ class PredictingEdge:
     def prediction(self, probabilities: dict[str, float]) -> NextObjectsMessage:
         """A message with these probabilities."""
         values = np.array(list(probabilities.values()))
-        following = NextObjects(tuple(probabilities), values, 1.0 - float(values.sum()))
+        following = NextObjects(tuple(probabilities), values)
         return next_objects_to_proto(following, self.revision)
 
     def stop(self) -> None:

@@ -35,7 +35,7 @@ def curves_of_table_4_1(k_max: int = 100) -> list[ExtractionCurves]:
 
 def following(probabilities: list[float]) -> NextObjects:
     p = np.sort(np.array(probabilities))[::-1]
-    return NextObjects(tuple(f"next-{rank}" for rank in range(len(p))), p, max(0.0, 1 - float(p.sum())))
+    return NextObjects(tuple(f"next-{rank}" for rank in range(len(p))), p)
 
 
 def zipf(count: int, exponent: float) -> list[float]:

@@ -19,7 +19,7 @@ from nearsight.device.prefetching.predictions import (
 )
 from nearsight.device.recognizer_settings import PrefetchSettings
 
-FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]), 0.1)
+FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]))
 
 
 class ManualSource:
@@ -212,7 +212,7 @@ def test_predictions_of_the_edge_decay_into_those_of_peers() -> None:
     scene.forecasts.report("a")
     scene.edge.fail()
     assert scene.forecasts.get("a") is of_edge
-    nearby = NextObjects(("d", "b"), np.array([0.8, 0.2]), 0.0)
+    nearby = NextObjects(("d", "b"), np.array([0.8, 0.2]))
     scene.nearby.calls[-1].set_result(Prediction(nearby, None))
     assert probabilities(scene, "a") == pytest.approx({"b": 0.6, "c": 0.3, "d": 0.0}, abs=0.01)
     scene.clock.advance(EDGE_HALF_LIFE_S - 20.0)

@@ -74,9 +74,7 @@ class Scene:
 
     def sees(self, name: str, following: dict[str, float]) -> None:
         """The edge recognises this object, and predicts the next ones."""
-        expected = NextObjects(
-            tuple(following), np.array(list(following.values())), 1.0 - sum(following.values())
-        )
+        expected = NextObjects(tuple(following), np.array(list(following.values())))
         self._note(name, Prediction(expected, 1))
 
     def sees_alone(self, name: str) -> None:
