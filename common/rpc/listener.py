@@ -82,9 +82,7 @@ class Listener:
     settings : ServerSettings
         ``listen`` and the limits.
     security : ServerSecurity or None
-        Keys; None for a server without encryption.
-    allowed : AllowList or None
-        Allowed clients; given together with ``security``.
+        Keys and allowed clients; None for a server without encryption.
     poller : select.epoll
         The poller of the threads that call `receive`.
     later : callable
@@ -106,28 +104,28 @@ class Listener:
         self,
         settings: ServerSettings,
         security: ServerSecurity | None,
-        allowed: AllowList | None,
         poller: select.epoll,
         later: Callable[[Callable[[], None], float], None],
         metrics: DaemonMetrics | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._settings = settings
-        self._allowed = allowed
+        self.allowed = AllowList(security.allowed_clients, clock) if security else None
+        """The allowed clients; None without encryption."""
         self._poller = poller
         self._later = later
         self._metrics = metrics
         self._clock = clock
         self._warnings = ConnectionWarnings(clock)
         self._mechanism: Callable[[], Mechanism] = Mechanism
-        if security is not None and allowed is not None:
+        if security is not None:
             from nearsight.common.rpc.curve import Curve  # noqa: PLC0415  only needed with keys
 
             own = read_secret_key(security.secret_key_file)
             public, secret = z85.decode(own.public), z85.decode(own.secret)
             self._mechanism = lambda: Curve(public, secret, self._admit)
         self._most = connections_allowed(settings.connections_limit, "connections_limit")
-        self._unproven = max(1, self._most // _UNPROVEN) if allowed is not None else 0
+        self._unproven = max(1, self._most // _UNPROVEN) if security is not None else 0
         self._lock = threading.Lock()
         self._making_room = threading.Lock()
         self._newcomers_s, self._newcomers_at_s = 0.0, clock.monotonic()
@@ -183,9 +181,9 @@ class Listener:
 
     def close_forbidden(self) -> None:
         """Close the connections of clients whose keys were removed from the list."""
-        if self._allowed is None:
+        if self.allowed is None:
             return
-        clients = self._allowed.clients
+        clients = self.allowed.clients
         for connection in list(self._connections.values()):
             with connection.lock:
                 key = connection.key
@@ -371,9 +369,9 @@ class Listener:
 
     def _admit(self, key: str) -> None:
         """Accept a client that proved its key, or raise `Refused`."""
-        if self._allowed is not None and key not in self._allowed.clients:
-            self._allowed.refresh_if_changed()
-        if self._allowed is None or key not in self._allowed.clients:
+        if self.allowed is not None and key not in self.allowed.clients:
+            self.allowed.refresh_if_changed()
+        if self.allowed is None or key not in self.allowed.clients:
             raise Refused(f"the key {key} is not allowed")
         if len(self._connections) <= self._most:
             return
@@ -429,7 +427,7 @@ class Listener:
     ) -> None:
         """Log that this side closed a connection; the reason is the end of a sentence about the client."""
         key, client = connection.session.mechanism.key, connection.address
-        caller = self._allowed.clients.get(key) if self._allowed is not None else None
+        caller = self.allowed.clients.get(key) if self.allowed is not None else None
         facts = {"client": client, "name": caller.name if caller else key}
         why = {"reason": str(error)} if error else {}
         if isinstance(error, NoRoom):

@@ -128,17 +128,15 @@ class RpcServer:
         listen = check_endpoint(self._settings.listen)
         require_security(listen, self._security)
         if not listen.startswith("inproc://"):
-            if self._security is not None:
-                self._allowed = AllowList(self._security.allowed_clients, self._clock)
             self._listener = Listener(
                 self._settings,
                 self._security,
-                self._allowed,
                 self._pool.poller,
                 lambda job, after_s: self._background.submit(job, name="listener", after_s=after_s),
                 self._metrics,
                 self._clock,
             )
+            self._allowed = self._listener.allowed
         self._started = True
         self._background.start()
         self._watch()

@@ -255,7 +255,7 @@ def driven(clock: ManualClock, observer: Observer, said: bytes = b"", **settings
     """A listener that the test polls with the returned function, and a client that has sent ``said``."""
     with select.epoll() as poller:
         options = ServerSettings(listen=TCP, **settings)
-        listener = Listener(options, None, None, poller, lambda job, _: job(), observer, clock)
+        listener = Listener(options, None, poller, lambda job, _: job(), observer, clock)
 
         def look() -> Any:
             return listener.receive(dict(poller.poll(0.05)))

@@ -10,7 +10,6 @@ from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated, Unavailable
-from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.listener import Listener, Received
 from nearsight.common.rpc.security import (
@@ -260,9 +259,7 @@ def test_heartbeats_to_and_from_libzmq_are_answered_and_are_not_messages(
     clock, arrived = ManualClock(), list[Received]()
     settings = ServerSettings(listen=TCP, heartbeat_s=5.0)
     with select.epoll() as poller, zmq.Context() as context, context.socket(zmq.DEALER) as client:
-        listener = Listener(
-            settings, keys.server, AllowList(keys.allowed), poller, lambda job, _: job(), clock=clock
-        )
+        listener = Listener(settings, keys.server, poller, lambda job, _: job(), clock=clock)
 
         def heard() -> bool:
             arrived.extend(listener.receive(dict(poller.poll(0.05))))
@@ -292,8 +289,7 @@ def test_a_client_that_is_replaced_during_its_handshake_gets_the_reason(keys: Ke
     clock = ManualClock()
     settings = ServerSettings(listen=TCP, connections_limit=1)
     with select.epoll() as poller, zmq.Context() as context, context.socket(zmq.DEALER) as client:
-        allowed = AllowList(keys.allowed)
-        listener = Listener(settings, keys.server, allowed, poller, lambda job, _: job(), clock=clock)
+        listener = Listener(settings, keys.server, poller, lambda job, _: job(), clock=clock)
 
         def served(*but: Connection) -> list[Connection]:
             ready = dict(poller.poll(0.05))
