@@ -284,10 +284,10 @@ class NamespaceNetwork:
         remove_leftovers()
         try:
             _make_namespaces(self.hub, self.nodes)
-            self._connect()
+            ports = self._connect()
             # The kernel keeps at most 1024 neighbours over all namespaces. Permanent entries do not count.
             _configure(self.nodes, self.network, neighbours=self.nodes)
-            self._wait_connected()
+            _wait_until_forwarding(self.hub, ports)
             if self._rate is not None:
                 self._limit(self._rate)
         except BaseException:  # Ctrl-C as well
@@ -298,13 +298,10 @@ class NamespaceNetwork:
     def __exit__(self, *_error: object) -> None:
         self._remove()
 
-    def _connect(self) -> None:
-        """Create the interface of each host; it is not up yet."""
+    def _connect(self) -> int:
+        """Create the interface of each host, not up yet; returns the number of ports of the switch."""
         _connect_to_bridge(self.hub, self.nodes)
-
-    def _wait_connected(self) -> None:
-        """Wait until hosts whose interfaces are up reach each other."""
-        _wait_until_forwarding(self.hub, len(self.nodes))
+        return len(self.nodes)
 
     def _limit(self, rate: Rate) -> None:
         for node in self.nodes:
