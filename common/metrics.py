@@ -11,6 +11,7 @@ import errno
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from socketserver import ThreadingMixIn
 from threading import Lock, Thread
 from typing import Any
@@ -47,7 +48,6 @@ class DaemonMetrics:
     """
 
     def __init__(self, daemon: str) -> None:
-        self.daemon = daemon
         self.registry = CollectorRegistry()
         self._http: _HttpServer | None = None
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -55,35 +55,24 @@ class DaemonMetrics:
         Info("nearsight", "Name and version of the daemon.", registry=self.registry).info(
             {"daemon": daemon, "version": __version__}
         )
-        method, registry = ("service", "method"), self.registry
-        self._calls = Counter("nearsight_calls", "Calls answered.", (*method, "code"), registry=registry)
-        self._queue, self._compute = (
-            Histogram(f"nearsight_call_{name}_seconds", text, method, registry=registry, buckets=_SECONDS)
-            for name, text in (
-                ("queue", "Time from arrival to the start of work."),
-                ("compute", "Time of work on a call, without the wait for the next tier."),
-            )
+        method = ("service", "method")
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, labelnames=method, registry=self.registry, buckets=_SECONDS)
+        self._calls = counter("nearsight_calls", "Calls answered.", (*method, "code"))
+        self._queue = histogram("nearsight_call_queue_seconds", "Time from arrival to the start of work.")
+        self._compute = histogram(
+            "nearsight_call_compute_seconds", "Time of work on a call, without the wait for the next tier."
         )
-        self._received = Counter("nearsight_received_bytes", "Bytes of requests.", method, registry=registry)
-        self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=registry)
+        self._received = counter("nearsight_received_bytes", "Bytes of requests.", method)
+        self._sent = counter("nearsight_sent_bytes", "Bytes of responses.", method)
         self._series: dict[tuple[str, str, StatusCode], tuple[Any, ...]] = {}
-        self._connections = Gauge(
-            "nearsight_rpc_connections", "Clients that are connected.", registry=registry
+        self._connections = gauge("nearsight_rpc_connections", "Clients that are connected.")
+        self._held = gauge(
+            "nearsight_rpc_held_bytes", "Memory of unfinished and waiting requests and of unread answers."
         )
-        self._held = Gauge(
-            "nearsight_rpc_held_bytes",
-            "Memory of unfinished and waiting requests and of unread answers.",
-            registry=registry,
-        )
-        self._dropped = Counter(
-            "nearsight_rpc_dropped_connections",
-            "Connections that this side closed.",
-            ("reason",),
-            registry=registry,
-        )
-        self._crashes = Counter(
-            "nearsight_thread_crashes", "Threads that ended with an exception.", registry=registry
-        )
+        dropped = "Connections that this side closed."
+        self._dropped = counter("nearsight_rpc_dropped_connections", dropped, ("reason",))
+        self._crashes = counter("nearsight_thread_crashes", "Threads that ended with an exception.")
 
     def on_call(
         self,
