@@ -4,16 +4,14 @@ The dissertation's devices were connected "over a simulated wireless-medium, usi
 shaped cables does not model that: on a wireless channel, every frame of one device delays all others, and
 some frames are lost. Here a process is the access point, and `radio` is the model of the channel.
 
-``python -m nearsight.experiments.links.radio_network --settings JSON --hosts JSON`` is that process. It
-creates a TAP device for each host, moves it into the host's namespace and prints "ready". It then reads lines
-from standard input. A number sets the share of frames that are lost from now on; "report" prints the counters
-so far. The process ends with its input. It requests a real-time priority, because its own delays affect all
-devices.
+``python -m nearsight.experiments.links.radio_network JSON`` is that process; see `main`. It creates a TAP
+device for each host, moves it into the host's namespace and prints "ready". It then reads lines from standard
+input. A number sets the share of frames that are lost from now on; "report" prints the counters so far. The
+process ends with its input. It requests a real-time priority, because its own delays affect all devices.
 """
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
@@ -83,8 +81,8 @@ class RadioNetwork(NamespaceNetwork):
         self._access_point = subprocess.Popen(
             [
                 *("ip", "netns", "exec", self.hub, sys.executable),
-                *("-m", "nearsight.experiments.links.radio_network", "--seed", str(self._seed)),
-                *("--settings", json.dumps(asdict(self._radio)), "--hosts", json.dumps(hosts)),
+                *("-m", "nearsight.experiments.links.radio_network"),
+                json.dumps([asdict(self._radio), hosts, self._seed]),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -210,15 +208,12 @@ def open_device(name: str, namespace: str, address: str) -> int:
 
 
 def main() -> None:
-    """Run until standard input ends."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--settings", required=True, help="RadioSettings as JSON")
-    parser.add_argument("--hosts", required=True, help="JSON: [[namespace, hardware address], ...]")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    hosts: list[tuple[str, str]] = json.loads(arguments.hosts)
-    settings = RadioSettings(**json.loads(arguments.settings))
-    channel = RadioChannel(settings, len(hosts), random.Random(arguments.seed))
+    """Run until standard input ends.
+
+    The argument is JSON: ``[RadioSettings, [[namespace, hardware address], ...], seed]``.
+    """
+    settings, hosts, seed = json.loads(sys.argv[1])
+    channel = RadioChannel(RadioSettings(**settings), len(hosts), random.Random(seed))
     devices = [open_device(f"tap{number}", *host) for number, host in enumerate(hosts)]
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
