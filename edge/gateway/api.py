@@ -69,8 +69,8 @@ class Api:
         with services.access.holding() as hold:
             image = await image_of(request, services.limits, hold)
             photo = Photo(image, catalogue, f"{services.client_id}/{visitor.name}")
-            outcome = await services.edge.ask(photo)
-        services.metrics.asked("recognize", outcome.latency_ms)
+            outcome = await services.edge.recognize(photo)
+        services.metrics.edge_seconds.labels("recognize").observe(outcome.latency_ms / 1000)
         return json_response(outcome.to_json())
 
     async def catalogues(self, request: Request) -> Response:
@@ -97,19 +97,19 @@ class Api:
 
     def _counted(self, name: str, handler: Handler) -> Handler:
         """A handler that counts responses, and converts errors to responses."""
-        metrics = self.services.metrics
+        requests = self.services.metrics.requests
 
         async def endpoint(request: Request) -> Response:
             try:
                 response = await handler(request)
             except NearsightError as error:
-                metrics.answered(name, error.code.name)
+                requests.labels(name, error.code.name).inc()
                 return error_response(error)
             except asyncio.CancelledError:
                 stopping = Unavailable("the gateway is stopping", advice="try again in a moment")
-                metrics.answered(name, stopping.code.name)
+                requests.labels(name, stopping.code.name).inc()
                 return error_response(stopping)
-            metrics.answered(name, "OK")
+            requests.labels(name, "OK").inc()
             return response
 
         return endpoint

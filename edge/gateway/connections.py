@@ -267,7 +267,7 @@ class Connections:
         if len(self._accepted) >= self._most:
             self._ending = self._end_idlest()
             if not self._ending:
-                self._metrics.dropped("too many")
+                self._metrics.dropped.labels("too many").inc()
                 connection.close()
                 raise BlockingIOError
         self._accepted[connection.fileno()] = connection, asyncio.get_running_loop().time()
@@ -335,13 +335,13 @@ class Connections:
         }
 
     def _end_handshake(self, descriptor: int, reason: str) -> None:
-        self._metrics.dropped(reason)
+        self._metrics.dropped.labels(reason).inc()
         connection, _ = self._accepted.pop(descriptor)
         with suppress(OSError):  # the client has closed it meanwhile
             connection.shutdown(socket.SHUT_RDWR)  # its transport then ends it
 
     def _end(self, connection: Any, reason: str) -> None:
-        self._metrics.dropped(reason)
+        self._metrics.dropped.labels(reason).inc()
         self._accepted.pop(_descriptor(connection), None)
         connection.transport.abort()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 
+from nearsight.common.background.futures import pending
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
@@ -94,9 +93,8 @@ class EdgeClient:
         self._trace_prefix = os.urandom(6).hex()
         self._asked = 0
 
-    def recognize(self, photo: Photo, done: Callable[[Outcome], None]) -> None:
-        """Recognise a photo; ``done`` is called once, on the loop."""
-        loop = asyncio.get_running_loop()
+    def recognize(self, photo: Photo) -> asyncio.Future[Outcome]:
+        """Recognise a photo; the future never fails."""
         self._asked += 1
         trace_id = f"{self._trace_prefix}-{self._asked:x}"
         begun_s = time.perf_counter()
@@ -109,23 +107,14 @@ class EdgeClient:
             client_id=photo.client_id,
         )
 
-        def replied(future: Future[Reply]) -> None:
-            outcome = Outcome(_answer_of(future), (time.perf_counter() - begun_s) * 1000, trace_id)
-            with suppress(RuntimeError):  # the loop has ended, so no task waits
-                loop.call_soon_threadsafe(done, outcome)
+        outcome: Future[Outcome] = pending()
+
+        def replied(done: Future[Reply]) -> None:
+            latency_ms = (time.perf_counter() - begun_s) * 1000
+            outcome.set_result(Outcome(_answer_of(done), latency_ms, trace_id))
 
         reply.add_done_callback(replied)
-
-    async def ask(self, photo: Photo) -> Outcome:
-        """Recognise a photo, and wait for the answer."""
-        waiting: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: Outcome) -> None:
-            if not waiting.done():
-                waiting.set_result(outcome)
-
-        self.recognize(photo, done)
-        return await waiting
+        return asyncio.wrap_future(outcome)
 
     async def catalogues(self) -> list[str]:
         """Names of the catalogues of the edge.

@@ -19,48 +19,32 @@ class GatewayMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
+        self.requests = Counter(
             "nearsight_gateway_requests",
             "Requests and frames answered.",
             ("route", "code"),
             registry=registry,
         )
-        self._seconds = Histogram(
+        self.edge_seconds = Histogram(
             "nearsight_gateway_edge_seconds",
             "Time of a request to the edge.",
             ("route",),
             registry=registry,
             buckets=_SECONDS,
         )
-        self._closed = Counter(
+        self.closed = Counter(
             "nearsight_gateway_closed_streams",
             "Streams that the gateway closed.",
             ("code",),
             registry=registry,
         )
-        self._dropped = Counter(
+        self.dropped = Counter(
             "nearsight_gateway_dropped_connections",
             "Connections that the gateway closed: too many, or too slow.",
             ("reason",),
             registry=registry,
         )
         self._registry = registry
-
-    def answered(self, route: str, code: str) -> None:
-        """Count a response or an error."""
-        self._requests.labels(route, code).inc()
-
-    def asked(self, route: str, edge_ms: float) -> None:
-        """Record the time of a completed request to the edge."""
-        self._seconds.labels(route).observe(edge_ms / 1000)
-
-    def closed(self, code: int) -> None:
-        """Count a stream that the gateway closed."""
-        self._closed.labels(str(code)).inc()
-
-    def dropped(self, reason: str) -> None:
-        """Count a connection that the gateway closed."""
-        self._dropped.labels(reason).inc()
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Register a gauge whose value is read on every scrape."""

@@ -129,7 +129,7 @@ class Stream:
         if self._close is None:
             self._close = code, reason
             self.closing_since_s = self._services.clock.monotonic()
-            self._services.metrics.closed(code)
+            self._services.metrics.closed.labels(str(code)).inc()
             self._wake.set()
 
     def abort(self) -> None:
@@ -167,11 +167,11 @@ class Stream:
     def answer(self, frame: Frame, outcome: Outcome) -> None:
         """Send the edge's answer to a frame."""
         self._finish(frame)
-        self._services.metrics.asked(ROUTE, outcome.latency_ms)
+        self._services.metrics.edge_seconds.labels(ROUTE).observe(outcome.latency_ms / 1000)
         if isinstance(outcome.answer, NearsightError):
             self._fail(frame.number, outcome.answer)
             return
-        self._services.metrics.answered(ROUTE, "OK")
+        self._services.metrics.requests.labels(ROUTE, "OK").inc()
         self._send({"type": "answer", "frame": frame.number, **outcome.to_json()})
 
     def refuse(self, frame: Frame, error: NearsightError) -> None:
@@ -182,7 +182,7 @@ class Stream:
     def supersede(self, frame: Frame) -> None:
         """Report that a newer frame replaced a waiting one."""
         self._finish(frame)
-        self._services.metrics.answered(ROUTE, "SUPERSEDED")
+        self._services.metrics.requests.labels(ROUTE, "SUPERSEDED").inc()
         self._send({"type": "superseded", "frame": frame.number})
 
     def _finish(self, frame: Frame) -> None:
@@ -190,7 +190,7 @@ class Stream:
         self._services.access.release(_NUMBER_BYTES + len(frame.photo.image))
 
     def _fail(self, number: int | None, error: NearsightError) -> None:
-        self._services.metrics.answered(ROUTE, error.code.name)
+        self._services.metrics.requests.labels(ROUTE, error.code.name).inc()
         text: dict[str, object] = {"type": "error", "frame": number, "error": error_json(error)}
         if isinstance(error, TooFast):
             text["retry_after_s"] = error.retry_after_s
@@ -255,11 +255,11 @@ class Streams:
             visitor = services.access.identify(websocket)
             services.access.check(visitor, catalogue)
         except NearsightError as error:
-            services.metrics.closed(REFUSED)
+            services.metrics.closed.labels(str(REFUSED)).inc()
             await websocket.close(REFUSED, _reason(error))
             return
         if len(self._open) >= services.limits.streams_max:
-            services.metrics.closed(TRY_LATER)
+            services.metrics.closed.labels(str(TRY_LATER)).inc()
             await websocket.close(TRY_LATER, "too many streams; try again later")
             return
         stream = Stream(websocket, visitor, catalogue, services, self._take)
@@ -281,9 +281,10 @@ class Streams:
 
     def _send_next(self) -> None:
         while (frame := self.turns.take()) is not None:
-            self._services.edge.recognize(frame.photo, partial(self._answered, frame))
+            self._services.edge.recognize(frame.photo).add_done_callback(partial(self._answered, frame))
 
-    def _answered(self, frame: Frame, outcome: Outcome) -> None:
+    def _answered(self, frame: Frame, done: asyncio.Future[Outcome]) -> None:
+        outcome = done.result()
         answer = outcome.answer
         if isinstance(answer, NearsightError):
             self.turns.failed(overloaded=isinstance(answer, Overloaded))
