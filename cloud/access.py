@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from nearsight.common.database.files import copy_database
 from nearsight.common.database.places import put_in_place, real_file
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
 from nearsight.common.rpc.client import Channel, Method, Stub
+from nearsight.common.rpc.security import client_security
 from nearsight.protos import catalogue_pb2 as pb
 
 MAX_OBJECT_BYTES = 48 * 2**20
@@ -38,6 +40,11 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
 
 _TIMEOUT_S = 60.0
 """Timeout of each call to a cloud."""
+
+
+def shell_channel(endpoint: str, key: Path | None, server_key: str | None) -> Channel:
+    """A channel of a command to a daemon, which the caller closes."""
+    return Channel(endpoint, client_id=f"shell-{os.getpid()}", security=client_security(key, server_key))
 
 
 class RemoteCatalogue:

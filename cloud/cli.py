@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -131,13 +131,14 @@ def ingest(
     with ExitStack() as stack:
         # After Ctrl-C, a second one ends the process, also while the catalogue is closed.
         stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
-        place = _Place(database, cloud, key, server_key, config, assignments)
         if not cloud and not settings.database.exists():  # a mistake must not leave an empty database
             read_reference_folder(folder)
             if not catalogue:
                 raise unknown_catalogue("", ())
             check_catalogue_name(catalogue)
-        access = stack.enter_context(_open(settings, place, catalogue, create=True))
+        access = stack.enter_context(
+            _open(catalogue, database, cloud, key, server_key, config, assignments, create=True)
+        )
         with _Bar() as bar:
             report = ingest_folder(
                 folder,
@@ -165,8 +166,7 @@ def list_catalogues(
     """List the catalogues, unless a command follows."""
     if command_follows(ctx):
         return
-    settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key, config), "") as access:
+    with _open("", database, cloud, key, server_key, config) as access:
         infos = access.catalogues()
     if as_json:
         print_json([asdict(info) for info in infos])
@@ -185,8 +185,7 @@ def remove_catalogue(
     config: ConfigOption = None,
 ) -> None:
     """Remove a catalogue with all its objects."""
-    settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key, config), name) as access:
+    with _open(name, database, cloud, key, server_key, config) as access:
         objects = access.remove_catalogue()
     print_line(f"removed {name} with {objects} object{'s' if objects != 1 else ''}")
 
@@ -273,8 +272,7 @@ def list_objects(
     as_json: JsonOption = False,
 ) -> None:
     """List the objects of a catalogue."""
-    settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key, config), catalogue) as access:
+    with _open(catalogue, database, cloud, key, server_key, config) as access:
         items = access.objects()
     columns = ("object_id", "label", "version", "views", "model_bytes")
     if as_json:
@@ -309,8 +307,7 @@ def add_object(
     details = _pairs(metadata or [])
     check_object(object_id, label, details)
     item = NewObject(object_id, label or object_id, tuple(read_image_file(path) for path in images), details)
-    settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key, config), catalogue, create=True) as access:
+    with _open(catalogue, database, cloud, key, server_key, config, create=True) as access:
         outcome = access.put([item], allow_similar=allow_similar)
         if outcome.rejected:
             raise InvalidArgument(f"object {object_id!r} was rejected: {outcome.rejected[0].reason}")
@@ -332,8 +329,7 @@ def remove_objects(
     config: ConfigOption = None,
 ) -> None:
     """Remove objects. On return, a running cloud no longer recognises them."""
-    settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, server_key, config), catalogue) as access:
+    with _open(catalogue, database, cloud, key, server_key, config) as access:
         outcome = access.remove(object_ids)
     for object_id in outcome.removed:
         print_line(f"removed {object_id}")
@@ -354,43 +350,38 @@ def _load(
     return load_settings(CloudSettings, "cloud", config, flag_overrides(assignments, named)).settings
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Options that say where the catalogues are, and with which settings a database is opened."""
-
-    database: Path | None
-    cloud: str | None
-    key: Path | None
-    server_key: str | None
-    config: Path | None
-    assignments: Sequence[str] | None = None
-
-
 @contextmanager
 def _open(
-    settings: CloudSettings, place: _Place, catalogue: str, *, create: bool = False
+    catalogue: str,
+    database: Path | None,
+    cloud: str | None,
+    key: Path | None,
+    server_key: str | None,
+    config: Path | None,
+    assignments: list[str] | None = None,
+    *,
+    create: bool = False,
 ) -> Iterator[CatalogueAccess]:
-    from nearsight.cloud.access import RemoteCatalogue
+    """A catalogue in a database, opened with the settings of the daemon, or in a running cloud."""
+    from nearsight.cloud.access import RemoteCatalogue, shell_channel
     from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
     from nearsight.common.recognition.object_recognizer import pin_threads
-    from nearsight.common.rpc.client import Channel
-    from nearsight.common.rpc.security import client_security
 
-    if place.cloud:
-        local = {"--database": place.database, "--config": place.config, "--set": place.assignments}
+    if cloud:
+        local = {"--database": database, "--config": config, "--set": assignments}
         if given := [option for option, value in local.items() if value]:
             raise InvalidArgument(
                 f"both {given[0]} and --cloud are given",
                 advice="give only one of them: a running cloud has its own database and settings",
             )
-        security = client_security(place.key, place.server_key)
-        with Channel(place.cloud, client_id=f"shell-{os.getpid()}", security=security) as channel:
+        with shell_channel(cloud, key, server_key) as channel:
             yield RemoteCatalogue(channel, catalogue)
-    elif place.key is not None or place.server_key is not None:
+    elif key is not None or server_key is not None:
         raise InvalidArgument(
             "keys are given, but no running cloud", advice="add --cloud ENDPOINT; a database needs no keys"
         )
     else:
+        settings = _load(config, assignments, database)
         pin_threads()
         with (
             _open_store(settings, create=create) as store,

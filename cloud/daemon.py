@@ -50,47 +50,22 @@ class CloudDaemon:
         Settings of the daemon.
     metrics : DaemonMetrics, optional
         Counts calls; None: calls are not counted.
+
+    Raises
+    ------
+    NotFound, CorruptStore, ConfigurationError
+        If the database or a setting is unusable.
     """
 
     def __init__(self, settings: CloudSettings, metrics: DaemonMetrics | None = None) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._log = get_logger("cloud")
-        self._server: RpcServer | None = None
-
-    @property
-    def endpoint(self) -> str:
-        """Endpoint of the daemon, with the bound port. Valid once started."""
-        return self.server.endpoint
-
-    @property
-    def server(self) -> RpcServer:
-        """The server, for an in-process transport. Valid once started."""
-        if self._server is None:
-            raise RuntimeError("the cloud was not started")
-        return self._server
-
-    @property
-    def networks(self) -> CloudNetworks:
-        """The networks. Valid once started."""
-        return self._networks
-
-    def start(self) -> None:
-        """Open the database, bind the port, load the catalogues; on return all of them are in service.
-
-        Raises
-        ------
-        CorruptStore, ConfigurationError
-            If the database is unusable.
-        AddressInUse
-            If another process uses the port.
-        """
-        settings = self._settings
         if settings.security.secret_key_file is not None and settings.security.allowed_clients is None:
             raise ConfigurationError(
                 "security.secret_key_file is set, security.allowed_clients is not",
                 advice="name the folder with the public keys of the clients that may connect",
             )
+        security = settings.security.for_server()
         self._store = CatalogueStore(
             settings.database,
             create=settings.create,
@@ -102,70 +77,84 @@ class CloudDaemon:
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=SYSTEM_CLOCK
         )
-        self._networks = CloudNetworks(settings.models, settings.poll_interval_s, SYSTEM_CLOCK)
-        self._network_intake = NetworkIntake(self._networks, settings.models, self._store, SYSTEM_CLOCK)
-        fingerprint = training_fingerprint(settings.recognition)
+        self.networks = CloudNetworks(settings.models, settings.poll_interval_s, SYSTEM_CLOCK)
+        """The networks."""
+        self._network_intake = NetworkIntake(self.networks, settings.models, self._store, SYSTEM_CLOCK)
+        self._training = training_fingerprint(settings.recognition)
         self._intake = ObjectIntake(
             self._catalogues,
             settings.recognition,
             threads=settings.intake.threads,
             max_pending=settings.intake.max_pending,
         )
+        self.server = RpcServer(
+            [
+                RecognitionService(self._catalogues, self.networks, settings.recognition.limits),
+                InferenceService(self.networks.memory, "cloud"),
+                ModelsService(
+                    self.networks.repository,
+                    self.networks.memory,
+                    lambda name: self._catalogues.find(name) is None,
+                    SYSTEM_CLOCK,
+                ),
+                self._network_intake,
+                CatalogueService(
+                    self._catalogues,
+                    self._intake,
+                    training=self._training,
+                    max_response_bytes=settings.server.max_message_bytes // 2,
+                ),
+                HealthService("cloud", self.ready, self.details),
+            ],
+            tier="cloud",
+            settings=settings.server,
+            security=security,
+            clock=SYSTEM_CLOCK,
+            metrics=metrics,
+        )
+        """The server."""
+        if metrics is not None:
+            metrics.registry.register(Readings(lambda: _metrics_of(self._catalogues)))
+            metrics.registry.register(Readings(lambda: model_metrics(self.networks.memory.state)))
+
+    @property
+    def endpoint(self) -> str:
+        """Endpoint of the daemon, with the bound port. Valid once started."""
+        return self.server.endpoint
+
+    def start(self) -> None:
+        """Bind the port, and load the catalogues; on return all of them are in service.
+
+        Raises
+        ------
+        CorruptStore, ConfigurationError
+            If the database is unusable.
+        AddressInUse
+            If another process uses the port.
+        """
         try:
-            self._server = RpcServer(
-                [
-                    RecognitionService(self._catalogues, self._networks, settings.recognition.limits),
-                    InferenceService(self._networks.memory, "cloud"),
-                    ModelsService(
-                        self._networks.repository,
-                        self._networks.memory,
-                        lambda name: self._catalogues.find(name) is None,
-                        SYSTEM_CLOCK,
-                    ),
-                    self._network_intake,
-                    CatalogueService(
-                        self._catalogues,
-                        self._intake,
-                        training=fingerprint,
-                        max_response_bytes=settings.server.max_message_bytes // 2,
-                    ),
-                    HealthService("cloud", self.ready, self.details),
-                ],
-                tier="cloud",
-                settings=settings.server,
-                security=settings.security.for_server(),
-                clock=SYSTEM_CLOCK,
-                metrics=self._metrics,
-            )
-            self._server.start()
-            self._networks.start()
+            self.server.start()
+            self.networks.start()
             self._catalogues.load()
         except BaseException:
             self.stop(0.0)
             raise
-        if self._metrics is not None:
-            self._metrics.registry.register(Readings(lambda: _metrics_of(self._catalogues)))
-            self._metrics.registry.register(Readings(lambda: model_metrics(self._networks.memory.state)))
         objects = sum(catalogue.state.objects for catalogue in self._catalogues.all())
-        self._log.info("catalogues loaded", database=str(settings.database), objects=objects)
-        self._warn_of_old_training(fingerprint)
-
-    def _warn_of_old_training(self, training: str) -> None:
-        """Warn about objects that an earlier version trained: they were not compared with each other."""
-        for catalogue, objects in self._store.outdated(training).items():
+        self._log.info("catalogues loaded", database=str(self._settings.database), objects=objects)
+        # They were not compared with each other.
+        for name, outdated in self._store.outdated(self._training).items():
             self._log.warning(
                 "objects were trained by another version or with other settings: caches may confuse them",
-                catalogue=catalogue,
-                objects=objects,
+                catalogue=name,
+                objects=outdated,
                 advice="ingest their images again",
             )
 
     def stop(self, grace_s: float) -> None:
         """Refuse new requests, finish those in progress within ``grace_s`` seconds, close the database."""
-        if self._server is not None:
-            self._server.stop(grace_s)
+        self.server.stop(grace_s)
         self._network_intake.stop(grace_s)
-        self._networks.stop(grace_s)
+        self.networks.stop(grace_s)
         self._intake.stop()
         self._catalogues.stop()
         self._store.close()
@@ -185,7 +174,7 @@ class CloudDaemon:
         ]
         if self._catalogues.problem:
             facts.append(("database problem", self._catalogues.problem))
-        facts += self._networks.facts()
+        facts += self.networks.facts()
         facts.append(("queue length", str(self.server.queue_length)))
         return facts
 

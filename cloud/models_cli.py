@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from nearsight.common.inference.measurement import Cycle, Measurement
     from nearsight.common.inference.repository import ModelRepository
     from nearsight.common.inference.settings import ModelSettings
-    from nearsight.common.rpc.client import Channel
     from nearsight.protos.inference_pb2 import GetEvictionsResponse, ListModelsResponse, ModelSummary
 
 app = typer.Typer(
@@ -96,6 +94,7 @@ def add(
 
     With --to it is sent to a running cloud, which measures it. An interrupted upload is resumed.
     """
+    from nearsight.cloud.access import shell_channel
     from nearsight.cloud.network_intake import RemoteNetworks, costs_in_words, measure_and_add
     from nearsight.common.command_line.terminal import progress_bar
     from nearsight.common.inference.repository import manifest_of_file
@@ -115,7 +114,7 @@ def add(
         place, added = str(repository.folder), measure_and_add(repository, settings, file, manifest)
     else:
         with (
-            _channel(to, key, server_key) as channel,
+            shell_channel(to, key, server_key) as channel,
             progress_bar("sending bytes", manifest.size_bytes) as advance,
         ):
             place, added = to, RemoteNetworks(channel).add(file, manifest, advance)
@@ -171,6 +170,7 @@ def remove(
     config: ConfigOption = None,
 ) -> None:
     """Remove networks, from a folder or a running cloud. Edges remove them as well."""
+    from nearsight.cloud.access import shell_channel
     from nearsight.cloud.network_intake import RemoteNetworks
 
     _check_options(endpoint, folder, config, key, server_key)
@@ -179,7 +179,7 @@ def remove(
         if endpoint is None:
             place = _repository(models_settings(config, folder))
         else:
-            place = RemoteNetworks(stack.enter_context(_channel(endpoint, key, server_key)))
+            place = RemoteNetworks(stack.enter_context(shell_channel(endpoint, key, server_key)))
         for name in names:
             place.remove(name)
             print_line(f"removed {name}")
@@ -335,24 +335,14 @@ def _check_options(
         )
 
 
-@contextmanager
-def _channel(endpoint: str, key: Path | None, server_key: str | None) -> Iterator[Channel]:
-    """Channel to a daemon."""
-    from nearsight.common.rpc.client import Channel
-    from nearsight.common.rpc.security import client_security
-
-    security = client_security(key, server_key)
-    with Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security) as channel:
-        yield channel
-
-
 def _ask(endpoint: str, method: str, timeout_s: float, key: Path | None, server_key: str | None) -> Any:
     """Response of a daemon to a request of the Models service."""
+    from nearsight.cloud.access import shell_channel
     from nearsight.common.inference.service import ModelsService
     from nearsight.protos import inference_pb2
 
     request = getattr(inference_pb2, f"{method}Request")()
-    with _channel(endpoint, key, server_key) as channel:
+    with shell_channel(endpoint, key, server_key) as channel:
         asked = ModelsService.descriptor.methods_by_name[method]
         return channel.ask(asked, request, timeout_s=timeout_s).message
 

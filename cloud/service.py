@@ -6,7 +6,6 @@ The services check and translate messages; the objects that they are given do th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +16,7 @@ from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
 from nearsight.cloud.networks import CloudNetworks
 from nearsight.common.background.futures import then
-from nearsight.common.catalogue.answers import add_models
+from nearsight.common.catalogue.answers import add_models, checked_ids
 from nearsight.common.catalogue.live_catalogue import Content
 from nearsight.common.catalogue.store import Author, PutOutcome, StoredObject
 from nearsight.common.catalogue.training import NewObject
@@ -34,9 +33,6 @@ from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
 ANSWERED_BY = "cloud"
-
-MAX_IDS = 10_000
-"""Limit of ids in one request."""
 
 MAX_NEW_OBJECTS = 256
 """Limit of objects in one AddObjects call."""
@@ -125,7 +121,7 @@ class CatalogueService(Service):
         self, request: pb.GetObjectModelsRequest, context: CallContext
     ) -> pb.GetObjectModelsResponse:
         """Models of the newest revision, in the order of the request; at least one if any exists."""
-        wanted = _ids(request.object_ids)
+        wanted = checked_ids(request.object_ids)
         content = self.catalogues.get(context.catalogue).content
         models = [content.models[name] for name in wanted if name in content.models]
         missing = [name for name in wanted if name not in content.models]
@@ -177,7 +173,7 @@ class CatalogueService(Service):
     ) -> Future[pb.RemoveObjectsResponse]:
         """Remove objects; answers when they are no longer recognised."""
         catalogue = self.catalogues.get(context.catalogue)
-        outcome = catalogue.remove(_ids(request.object_ids), _author(context))
+        outcome = catalogue.remove(checked_ids(request.object_ids), _author(context))
         response = pb.RemoveObjectsResponse(
             removed=outcome.removed, missing=outcome.missing, revision=outcome.revision
         )
@@ -216,12 +212,6 @@ def _image(request: RecognizeRequest, context: CallContext) -> memoryview:
 
 def _author(context: CallContext) -> Author:
     return Author(context.caller.name, context.caller.key)
-
-
-def _ids(object_ids: Sequence[str]) -> list[str]:
-    if len(object_ids) > MAX_IDS:
-        raise InvalidArgument(f"{len(object_ids)} ids in one call, the limit is {MAX_IDS}")
-    return list(dict.fromkeys(object_ids))
 
 
 def _new_objects(request: pb.AddObjectsRequest, context: CallContext) -> list[NewObject]:

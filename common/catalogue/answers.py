@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from nearsight.common.errors import InvalidMessage
+from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.recognition.codec import (
     DIGEST_BYTES,
     Blob,
@@ -15,6 +16,9 @@ from nearsight.common.recognition.codec import (
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.call import Reply
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary
+
+MAX_IDS = 10_000
+"""Limit of ids in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,12 @@ class Listing:
     """The received entries, for forwarding the listing."""
     size_bytes: int = 0
     """Size of the response [bytes]."""
+
+    @classmethod
+    def of(cls, response: ListObjectsResponse, size_bytes: int = 0) -> Self:
+        """The listing of a response of this size."""
+        versions = {entry.object_id: entry.version for entry in response.objects}
+        return cls(versions, response.revision, tuple(response.objects), size_bytes)
 
     @property
     def digests(self) -> Mapping[str, bytes]:
@@ -65,15 +75,26 @@ class FetchedModels:
     """Objects whose models exceeded the size limit of the response; request them again."""
     revision: int
     """Revision of the catalogue."""
-    size_bytes: int
+    size_bytes: int = 0
     """Size of the response [bytes]."""
+
+
+def checked_ids(object_ids: Sequence[str]) -> tuple[str, ...]:
+    """The distinct ids of a request.
+
+    Raises
+    ------
+    InvalidArgument
+        If there are too many.
+    """
+    if len(object_ids) > MAX_IDS:
+        raise InvalidArgument(f"{len(object_ids)} ids in one call, the limit is {MAX_IDS}")
+    return tuple(dict.fromkeys(object_ids))
 
 
 def listing_of(reply: Reply) -> Listing:
     """Decode a response of ListObjects."""
-    response: ListObjectsResponse = reply.message
-    versions = {entry.object_id: entry.version for entry in response.objects}
-    return Listing(versions, response.revision, tuple(response.objects), reply.received_bytes)
+    return Listing.of(reply.message, reply.received_bytes)
 
 
 def models_of(reply: Reply, requested: Sequence[str]) -> FetchedModels:

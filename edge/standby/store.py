@@ -8,6 +8,7 @@ written are kept only in memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -66,12 +67,8 @@ class StandbyStore(DatabaseFile):
         """Last listing of each catalogue; damaged listings are omitted."""
         found = {}
         for catalogue, content in self.rows("SELECT catalogue, listing FROM listings"):
-            try:
-                response = ListObjectsResponse.FromString(content)
-            except DecodeError:
-                continue
-            versions = {entry.object_id: entry.version for entry in response.objects}
-            found[catalogue] = Listing(versions, response.revision, tuple(response.objects))
+            with suppress(DecodeError):
+                found[catalogue] = Listing.of(ListObjectsResponse.FromString(content))
         return found
 
     def versions(self, catalogue: str) -> dict[str, int]:

@@ -14,10 +14,8 @@ from nearsight.common.errors import AddressInUse, CorruptStore, NotFound, PeerEr
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import Features
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.server import ServerSettings
-from support.cloud import CloudClient, cloud_settings, running_cloud
+from support.cloud import CloudClient, cloud_settings, hold_recognition, running_cloud
 from support.daemon_process import DaemonProcess, daemon_process
 from support.disks import allow_writes, full_disk, refuse_writes, small_disk
 from support.pictures import photo_jpeg, picture_jpeg
@@ -196,19 +194,11 @@ def test_stopping_twice_is_harmless(database: Path) -> None:
 def test_stopping_finishes_running_requests_and_refuses_new_ones(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, release = threading.Event(), threading.Event()
-    recognize = ObjectRecognizer.recognize
-
-    def slow(self: ObjectRecognizer, features: Features) -> object:
-        held.set()
-        assert release.wait(LONG_S)
-        return recognize(self, features)
-
     daemon = CloudDaemon(cloud_settings(database))
     daemon.start()
     with CloudClient(daemon.endpoint) as client, ThreadPoolExecutor(2) as pool:
         client.add({"p1": [picture_jpeg(1)]})
-        monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+        held, release = hold_recognition(monkeypatch)
         running = pool.submit(client.shown, photo_jpeg(1))
         assert held.wait(LONG_S)
         stopping = pool.submit(daemon.stop, LONG_S)

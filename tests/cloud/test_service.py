@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -10,6 +9,7 @@ import pytest
 
 from nearsight.cloud import service
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.catalogue import answers
 from nearsight.common.catalogue.store import CatalogueStore, StoredObject
 from nearsight.common.catalogue.training import MAX_IMAGES_PER_OBJECT
 from nearsight.common.errors import (
@@ -28,7 +28,7 @@ from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos.recognition_pb2 import FeaturesMessage, ImageInput, RecognizeRequest
-from support.cloud import CloudClient, running_cloud
+from support.cloud import CloudClient, hold_recognition, running_cloud
 from support.pictures import broken_images, photo_jpeg, picture_jpeg
 from support.waiting import LONG_S, wait_until
 
@@ -158,7 +158,7 @@ def test_invalid_calls_are_refused(client: CloudClient, monkeypatch: pytest.Monk
     monkeypatch.setattr(service, "MAX_NEW_OBJECTS", 2)
     with pytest.raises(InvalidArgument, match="limit is 2"):
         client.add(pictures(1, 2, 3))
-    monkeypatch.setattr(service, "MAX_IDS", 2)
+    monkeypatch.setattr(answers, "MAX_IDS", 2)
     with pytest.raises(InvalidArgument, match="limit is 2"):
         client.models("a", "b", "c")
 
@@ -262,20 +262,6 @@ def test_models_that_exceed_one_response_are_omitted_and_listed(tmp_path: Path) 
             wanted = list(response.left_out)
             assert 1 <= len(response.models) < 5
         assert got == [f"p{seed}" for seed in range(5)]
-
-
-def hold_recognition(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Recognition sets the first event, then waits for the second one."""
-    held, release = threading.Event(), threading.Event()
-    recognize = ObjectRecognizer.recognize
-
-    def slow(self: ObjectRecognizer, features: object) -> object:
-        held.set()
-        assert release.wait(LONG_S)
-        return recognize(self, features)
-
-    monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
-    return held, release
 
 
 def ask(client: CloudClient, photo: bytes) -> Future[Reply]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.settings import CloudSettings, IntakeSettings
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.security import ClientSecurity
@@ -126,3 +130,17 @@ class CloudClient:
     ) -> Reply:
         name = self.catalogue if catalogue is None else catalogue
         return method(request, timeout_s=self.timeout_s, blobs=blobs, catalogue=name)
+
+
+def hold_recognition(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Recognition sets the first event, then waits for the second one."""
+    held, release = threading.Event(), threading.Event()
+    recognize = ObjectRecognizer.recognize
+
+    def slow(self: ObjectRecognizer, features: object) -> object:
+        held.set()
+        assert release.wait(LONG_S)
+        return recognize(self, features)
+
+    monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+    return held, release
