@@ -1,7 +1,5 @@
 """The edge daemon: start, stop, health and metrics."""
 
-from pathlib import Path
-
 import pytest
 from prometheus_client import generate_latest
 
@@ -9,7 +7,6 @@ from nearsight.cloud.network_intake import RemoteNetworks
 from nearsight.common.errors import (
     AddressInUse,
     ConfigurationError,
-    CorruptStore,
     DeadlineExceeded,
     InvalidArgument,
     Overloaded,
@@ -53,18 +50,6 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_it_is_reachable(
             assert device.ask(photo(0)) == ("00", "cloud")
         finally:
             cloud.stop()
-
-
-def test_an_edge_without_a_profile_measures_one_with_the_models_of_the_catalogue(
-    cloud: ScriptedCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving(cloud, cache=CacheSettings(build_share=1.0)) as (edge, device):
-        device.ask(photo(0))
-        profiler = cache_of(edge).profiler
-        wait_until(lambda: "models of the catalogue" in profiler.profile.dataset, what="a quick profile")
-        assert profiler.profile.lookup_ms[0] > 0
-        assert device.ask(photo(0))[0] == "00"
-    assert "no profile given: measuring a quick one" in capsys.readouterr().err
 
 
 def test_an_edge_that_gets_no_models_for_a_quick_profile_uses_the_default(
@@ -130,13 +115,7 @@ def test_a_port_in_use_is_reported(
         second.start()
 
 
-def test_an_invalid_profile_or_backend_prevents_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    path.write_text("{}")
-    with pytest.raises(CorruptStore, match="profile"):
-        EdgeDaemon(
-            edge_settings("tcp://127.0.0.1:1", cache=CacheSettings(profile=path)), DaemonMetrics("edge")
-        )
+def test_an_invalid_backend_prevents_the_start() -> None:
     recognition = edge_settings("x").recognition.model_copy(update={"backend": "no-such"})
     with pytest.raises(ConfigurationError, match="no-such"):
         EdgeDaemon(edge_settings("tcp://127.0.0.1:1", recognition=recognition), DaemonMetrics("edge"))
@@ -146,7 +125,7 @@ def test_the_object_of_the_first_request_is_counted(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint) as device:
         device.ask(photo(3))
     cache = cache_of(edge)
-    wait_until(lambda: cache.estimator.ranking().seen == 1, what="the first request to count")
+    wait_until(lambda: cache.ranking().seen == 1, what="the first request to count")
 
 
 def test_an_edge_refuses_changes_of_networks_and_names_the_next_step(edge: EdgeDaemon) -> None:

@@ -143,7 +143,9 @@ def test_a_restarted_edge_fills_its_cache_before_the_first_request(
         assert cache_of(edge).profiler.costs(0).miss_ms > 100
 
 
-def test_a_quick_profile_is_stored(cloud: ScriptedCloud, tmp_path: Path) -> None:
+def test_without_a_profile_a_quick_one_is_measured_and_stored(
+    cloud: ScriptedCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = tmp_path / "edge.db"
     with serving(cloud, cache=CacheSettings(), state=state) as (edge, device):
         device.ask(photo(77))
@@ -151,6 +153,7 @@ def test_a_quick_profile_is_stored(cloud: ScriptedCloud, tmp_path: Path) -> None
         wait_until(lambda: "quick" in profiler.profile.dataset, what="a quick profile")
         device.ask(photo(0))
         measured = profiler.profile
+    assert "no profile given: measuring a quick one" in capsys.readouterr().err
     fetched = len(cloud.fetched)
     with running_edge(cloud.endpoint, cache=CacheSettings(k_max=0), state=state) as edge:
         assert cache_of(edge).profiler.profile == measured

@@ -13,7 +13,7 @@ from nearsight.common.rpc.client import Reply
 from nearsight.edge import model_supply
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.load import LoadControl
-from nearsight.edge.settings import CacheSettings, FetchSettings
+from nearsight.edge.settings import FetchSettings
 from nearsight.protos import catalogue_pb2 as pb
 from support.edge import (
     CATALOGUE,
@@ -246,21 +246,6 @@ def test_too_many_ids_are_refused(device: EdgeClient) -> None:
 def test_models_for_devices_are_not_cached_for_recognition(edge: EdgeDaemon, device: EdgeClient) -> None:
     models_for(device, ALL)
     assert cached(edge) == set()
-
-
-def test_catalogues_of_no_and_one_object(cache_settings: CacheSettings, models: list[ObjectModel]) -> None:
-    for held in (models[:0], models[:1]):
-        cloud = ScriptedCloud(held)
-        try:
-            with serving(cloud, cache=cache_settings) as (edge, device):
-                fetched = models_for(device, ["00"])
-                assert ids_of(fetched) == [model.object_id for model in held]
-                if held:
-                    warm(edge, device, [0])
-                    assert device.report("00").object_ids == ()
-                cache_of(edge).improve()
-        finally:
-            cloud.stop()
 
 
 def test_models_do_not_wait_behind_photos(cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch) -> None:

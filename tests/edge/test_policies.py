@@ -1,7 +1,5 @@
 """The baseline policies in the running edge, and the regret of its decisions."""
 
-from pathlib import Path
-
 import pytest
 from prometheus_client import generate_latest
 
@@ -15,10 +13,8 @@ from support.edge import (
     EXHIBITS,
     EdgeClient,
     ScriptedCloud,
-    ask_until,
     cache_of,
     cached,
-    make_misses_costly,
     photo,
     serving,
     warm,
@@ -58,20 +54,6 @@ def test_lru_caches_the_most_recently_requested_objects(
         wait_until(lambda: cached(edge) == {"00", "02"}, what="the last two")
 
 
-def test_lfu_caches_the_most_frequently_requested_objects(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
-    with serving(cloud, cache=with_policy(cache_settings, "lfu")) as (edge, device):
-        device.ask(photo(0))
-        cache_of(edge)
-        visit(device, [0, 0, 0, 1, 1, 1, 2])
-        wait_until(lambda: cached(edge) == {"00", "01"}, what="the two most popular")
-        visit(device, [2])
-        assert cached(edge) == {"00", "01"}
-        ask_until(lambda: "02" in cached(edge), lambda: visit(device, [2]), "the newly popular object")
-        assert len(cached(edge)) == 2
-
-
 def test_the_policy_everything_fetches_the_whole_catalogue(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
@@ -99,25 +81,6 @@ def test_regret_is_reported_in_details_explanations_and_metrics(
         (answer,) = ask_explanations([edge.endpoint], timeout_s=LONG_S)
         assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
     assert 'nearsight_edge_regret_seconds{catalogue="museum"}' in generate_latest(metrics.registry).decode()
-
-
-def test_a_cache_that_is_too_small_has_a_regret_against_the_better_size(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, profile: Path
-) -> None:
-    del profile
-    small = with_policy(cache_settings, "lfu", size=1)
-    with serving(cloud, cache=small) as (edge, device):
-        device.ask(photo(0))
-        cache = cache_of(edge)
-        make_misses_costly(edge)
-        visit(device, [0, 1, 2] * 4)
-        cache.improve()
-        for _ in range(30):
-            for name, held in [("00", True), ("01", False), ("02", False)]:
-                cache.regret.observe(name, 1, held=held)
-        report = cache.regret.report()
-        assert report.best_k == 3
-        assert report.regret_ms > 500
 
 
 @pytest.mark.parametrize("name", ["multi_user", "cache.policy"])

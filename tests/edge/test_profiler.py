@@ -32,13 +32,6 @@ def test_lookups_slower_than_the_profile_raise_the_whole_curve() -> None:
     assert costs.lookup_ms[[0, 50, 400]] == pytest.approx(2 * np.array([0, 144.64, 799.14]), rel=1e-3)
 
 
-def test_measured_misses_replace_the_prior() -> None:
-    profiler = new_profiler()
-    profiler.observe_miss(40.0)
-    profiler.observe_miss(60.0)
-    assert profiler.costs(10).miss_ms == 50.0
-
-
 def test_images_add_the_extraction_time_except_to_an_empty_cache() -> None:
     profiler = new_profiler()
     plain = profiler.costs(10).lookup_ms
@@ -97,13 +90,6 @@ def test_sizes_beyond_the_profile_are_extrapolated() -> None:
     profiler = new_profiler()
     profiler.observe_lookup(5000, 10.0)
     assert len(profiler.costs(20_000).lookup_ms) == 20_001
-
-
-def test_the_prior_is_used_until_the_first_miss() -> None:
-    profiler = Profiler(profile_of_table_3_2(), miss_prior_ms=80.0)
-    assert profiler.costs(1).miss_ms == 80.0
-    profiler.observe_miss(30.0)
-    assert profiler.costs(1).miss_ms == 30.0
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
