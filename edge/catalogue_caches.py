@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
-from nearsight.common.background.futures import failed, pending
+from nearsight.common.background.futures import completed, failed, pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.catalogue.training import choose_catalogue
@@ -52,7 +52,7 @@ class CatalogueCaches:
         self._log = get_logger("caches")
         self._lock = threading.Lock()
         self._caches: dict[str, CatalogueCache] = {}  # least recently used first
-        self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
+        self._admitting: dict[str, Future[CatalogueCache]] = {}
         self.cloud_problem = _NOT_ASKED
         """Why the cloud is unreachable; empty if it answered the last poll."""
         self.listed: Mapping[str, CatalogueSummary] = {}
@@ -122,25 +122,22 @@ class CatalogueCaches:
             catalogue = catalogue or self._only_catalogue()
         except NearsightError as error:
             return failed(error)
-        admitted: Future[CatalogueCache] = pending()
         with self._lock:
             cache, waiting = self._caches.get(catalogue), self._admitting.get(catalogue)
-            new = cache is None and waiting is None and len(self._admitting) < self._settings.catalogues_max
-            if new:
-                waiting = self._admitting[catalogue] = []
-            if cache is None and waiting is not None:
-                waiting.append(admitted)
-        if cache is not None:
-            admitted.set_result(cache)
-        elif waiting is None:
-            admitted.set_exception(Overloaded("too many new catalogues at once", advice="try again"))
-        if new:
-            when_done(
-                self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s),
-                self.services.background,
-                listing_of,
-                lambda listing: self._admitted(catalogue, listing),
-            )
+            if cache is not None:
+                return completed(cache)
+            if waiting is not None:
+                return waiting
+            if len(self._admitting) >= self._settings.catalogues_max:
+                return failed(Overloaded("too many new catalogues at once", advice="try again"))
+            admitted: Future[CatalogueCache] = pending()
+            self._admitting[catalogue] = admitted
+        when_done(
+            self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s),
+            self.services.background,
+            listing_of,
+            lambda listing: self._admitted(catalogue, listing),
+        )
         return admitted
 
     def _only_catalogue(self) -> str:
@@ -188,10 +185,7 @@ class CatalogueCaches:
             self._create(catalogue, listing)
             return
         # The standby created a cache with the listing of an earlier run: compare it with the cloud's.
-        with self._lock:
-            admitted = self._admitting.pop(catalogue, [])
-        for waiting in admitted:
-            waiting.set_result(cache)
+        self._complete(catalogue, cache)
         cache.sync.sync()
 
     def adopt(self, catalogue: str, listing: Listing) -> None:
@@ -211,13 +205,9 @@ class CatalogueCaches:
             cache = self._begin(catalogue, listing)
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
-            with self._lock:
-                refused = self._admitting.pop(catalogue, [])
-            for waiting in refused:
-                waiting.set_exception(error)
+            self._complete(catalogue, error)
             return
         with self._lock:
-            admitted = self._admitting.pop(catalogue, [])
             evicted = None
             if len(self._caches) >= self._settings.catalogues_max:
                 evicted = self._caches.pop(next(iter(self._caches)))
@@ -226,8 +216,18 @@ class CatalogueCaches:
             self._log.info("cache dropped", catalogue=evicted.name, why="least recently used")
             self._close(evicted)
         self._log.info("cache created", catalogue=catalogue, revision=cache.listing.revision)
-        for waiting in admitted:
-            waiting.set_result(cache)
+        self._complete(catalogue, cache)
+
+    def _complete(self, catalogue: str, outcome: CatalogueCache | NearsightError) -> None:
+        """Complete the open admission of a catalogue, if there is one."""
+        with self._lock:
+            admitted = self._admitting.pop(catalogue, None)
+        if admitted is None:
+            return
+        if isinstance(outcome, NearsightError):
+            admitted.set_exception(outcome)
+        else:
+            admitted.set_result(outcome)
 
     def _begin(self, catalogue: str, listing: Listing) -> CatalogueCache:
         """Create a cache, with the state of an earlier run."""

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.errors import Cancelled, InternalError, NearsightError, Unauthenticated, Unavailable
+from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.protos import catalogue_pb2, inference_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
@@ -28,6 +28,8 @@ A = TypeVar("A")
 
 class CloudClient:
     """Calls to the cloud. All return at once, with a future that fails with a `NearsightError`.
+
+    These errors are from the cloud's point of view; see `error_of_cloud`.
 
     Parameters
     ----------
@@ -79,25 +81,18 @@ def catalogues_of(reply: Reply) -> dict[str, CatalogueSummary]:
     return {catalogue.name: catalogue for catalogue in response.catalogues}
 
 
-def outcome_of(future: Future[Reply]) -> Reply | NearsightError:
-    """Reply of a completed call, or its error from the edge's point of view."""
-    if future.cancelled():
-        return Unavailable("the edge is stopping")
-    error = future.exception()
-    if error is None:
-        return future.result()
-    if isinstance(error, Unauthenticated):
-        # The device's key is valid; the problem is in the configuration of the edge or the cloud.
-        return Unavailable(
-            f"the cloud refuses this edge: {error.message}", advice="check the keys of the edge's settings"
-        )
-    if isinstance(error, Cancelled):
-        return Unavailable("the edge is stopping")
-    if isinstance(error, Unavailable):
-        return Unavailable(f"the edge cannot reach the cloud: {error.message}", advice=error.advice)
-    if isinstance(error, NearsightError):
-        return error
-    return InternalError(f"the call to the cloud failed unexpectedly: {type(error).__name__}")
+def error_of_cloud(error: NearsightError) -> NearsightError:
+    """The error of a call, from the edge's point of view; without traceback, which refers to the call."""
+    match error:
+        case Unauthenticated():
+            # The device's key is valid; the problem is in the configuration of the edge or the cloud.
+            return Unavailable(
+                f"the cloud refuses this edge: {error.message}",
+                advice="check the keys of the edge's settings",
+            )
+        case Unavailable():
+            return Unavailable(f"the edge cannot reach the cloud: {error.message}", advice=error.advice)
+    return error.with_traceback(None)
 
 
 def when_done(
@@ -107,13 +102,13 @@ def when_done(
     do: Callable[[A | NearsightError], None],
 ) -> None:
     """When the reply arrives, read it and call ``do`` with the result or the error, in the background."""
-    future.add_done_callback(lambda done: background.submit(lambda: do(_read(outcome_of(done), read))))
 
+    def handle() -> None:
+        outcome: A | NearsightError
+        try:
+            outcome = read(future.result())
+        except NearsightError as error:
+            outcome = error_of_cloud(error)
+        do(outcome)
 
-def _read(outcome: Reply | NearsightError, read: Callable[[Reply], A]) -> A | NearsightError:
-    if isinstance(outcome, NearsightError):
-        return outcome
-    try:
-        return read(outcome)
-    except NearsightError as error:
-        return error
+    future.add_done_callback(lambda _: background.submit(handle))

@@ -10,14 +10,13 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from nearsight.common.background.futures import flat, then
-from nearsight.common.catalogue.answers import add_models
+from nearsight.common.catalogue.answers import FetchedModels, add_models, checked_ids
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.object_cache.next_objects import NextObjects, next_objects_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.load import LoadControl
-from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.protos import catalogue_pb2, inference_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
@@ -28,9 +27,6 @@ from nearsight.protos.catalogue_pb2 import (
     ListObjectsResponse,
 )
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
-
-MAX_IDS = 10_000
-"""Limit of ids in one request, as at the cloud."""
 
 
 @dataclass(eq=False)
@@ -49,15 +45,14 @@ class EdgeCatalogueService(Service):
         self, request: GetObjectModelsRequest, context: CallContext
     ) -> Future[GetObjectModelsResponse]:
         """Models of the revision of this edge, in the order of the request; see `ModelSupply`."""
-        if len(request.object_ids) > MAX_IDS:
-            raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
-        wanted = tuple(dict.fromkeys(request.object_ids))
-        cache = self.caches.admit(context.catalogue)
-        answers = then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
+        wanted = checked_ids(request.object_ids)
+        answers = then(
+            self.caches.admit(context.catalogue),
+            lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()),
+        )
 
-        def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
-            revision = cache.result().listing.revision
-            response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
+        def respond(answer: FetchedModels) -> GetObjectModelsResponse:
+            response = GetObjectModelsResponse(revision=answer.revision, missing=answer.missing)
             add_models(response, context.response_blobs, answer.models, self.max_response_bytes)
             response.left_out.extend(answer.left_out)
             return response
@@ -144,7 +139,7 @@ def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
         Time that this report waited in the queue, which photos use as well. Therefore it is the present
         waiting time, 0 if there are no other requests.
     load : LoadControl
-        Estimates the compute time from recent photos; see `RecentWork`.
+        Estimates the compute time from recent photos; see `expected_compute_ms`.
     size : int
         Number of objects in the cache.
 

@@ -2,7 +2,7 @@
 
 If requests arrive faster than the edge processes them, its queue grows. Two methods prevent this: a cache
 that is small enough for fast lookups (`largest_cache`), or passing on the share of requests that exceeds
-the capacity (`edge_probability`). `RecentWork` estimates the compute time of a photo, for devices.
+the capacity (`edge_probability`). `expected_compute_ms` estimates the time of a photo, for devices.
 `LoadControl` combines these. The daemon has one, because all catalogues share the machine.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +95,8 @@ def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: float
     return SizeBound(k_max, allowed_ms, float(rising_ms[k_max]), k_max < len(rising_ms) - 1)
 
 
-class RecentWork:
-    """Estimate of the present compute time of a photo at this edge, for devices that sent none recently.
+def expected_compute_ms(work: Sequence[tuple[float, float]], servers: int, now_s: float) -> float | None:
+    """Expected compute time of a photo at this edge [ms], for devices; None before the first photo.
 
     While photos arrive, this is the median of recent compute times. After a pause, those times may be from a
     busy period that has ended: parallel lookups share the cores, and each takes longer by the number of
@@ -104,36 +105,27 @@ class RecentWork:
 
     Parameters
     ----------
+    work : sequence of tuple
+        Start and end times of recent photos [s], ordered by end.
     servers : int
         Number of photos that are processed in parallel without slowing each other down.
+    now_s : float
+        Present time [s].
     """
 
-    def __init__(self, servers: int) -> None:
-        self._servers = servers
-        # Start and end times [s], ordered by end.
-        self._work: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
-
-    def observe(self, ended_s: float, compute_ms: float) -> None:
-        """Record the compute time of a photo that was just finished."""
-        self._work.append((ended_s - compute_ms / 1e3, ended_s))
-
-    def expected_ms(self, now_s: float) -> float | None:
-        """Median of the expected compute times [ms]; None before the first photo."""
-        if not self._work:
-            return None
-        present = [end - begin for begin, end in self._work if now_s - end <= PRESENT_S]
-        times_s = present or [
-            (end - begin) / self._parallel_per_server(begin, end) for begin, end in self._work
-        ]
-        return statistics.median(times_s) * 1e3
-
-    def _parallel_per_server(self, begin_s: float, end_s: float) -> float:
+    def parallel_per_server(begin_s: float, end_s: float) -> float:
         """Mean number of photos per server that were processed at the same time; at least 1."""
         length_s = end_s - begin_s
         if length_s <= 0:
             return 1.0
-        shared_s = sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in self._work)
-        return max(1.0, shared_s / length_s / self._servers)
+        shared_s = sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in work)
+        return max(1.0, shared_s / length_s / servers)
+
+    if not work:
+        return None
+    present = [end - begin for begin, end in work if now_s - end <= PRESENT_S]
+    times_s = present or [(end - begin) / parallel_per_server(begin, end) for begin, end in work]
+    return statistics.median(times_s) * 1e3
 
 
 class LoadControl:
@@ -158,7 +150,8 @@ class LoadControl:
         self._interarrival = RollingMean(settings.window, settings.interarrival_seed_ms)
         self._compute = RollingMean(settings.window, settings.compute_seed_ms)
         self._capacity = settings.share * servers
-        self._recent = RecentWork(servers)
+        self._servers = servers
+        self._work: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
         self._rng = np.random.default_rng(settings.seed)
         self._started_s = clock.monotonic()
         self._last_arrival_s: float | None = None
@@ -192,7 +185,8 @@ class LoadControl:
         """Record the compute time of a request."""
         with self._lock:
             self._compute.observe(compute_ms)
-            self._recent.observe(self._clock.monotonic(), compute_ms)
+            now_s = self._clock.monotonic()
+            self._work.append((now_s - compute_ms / 1e3, now_s))
 
     def compute_ms(self) -> float | None:
         """Expected compute time of a photo that arrives now [ms]; None before the first photo.
@@ -200,7 +194,7 @@ class LoadControl:
         With load balancing this is the mean over all photos; photos that are passed on take no time here.
         """
         with self._lock:
-            compute_ms = self._recent.expected_ms(self._clock.monotonic())
+            compute_ms = expected_compute_ms(self._work, self._servers, self._clock.monotonic())
             if compute_ms is None or self._multi_user != "load-balanced":
                 return compute_ms
             return compute_ms * self._edge_probability()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from nearsight.common.background.futures import pending
+from nearsight.common.background.futures import completed, pending
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.catalogue.model_fetcher import ModelFetcher
 from nearsight.common.errors import Unavailable
@@ -25,8 +25,6 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
-from nearsight.edge.snapshot_holder import SnapshotHolder
-from nearsight.edge.standby.models import StandbyModels
 
 WANTED_FOR_S = 30.0
 """Time for which an object is fetched after a device requested it."""
@@ -98,29 +96,21 @@ class ModelLibrary:
             self.size_bytes -= model.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsAnswer:
-    """Answer to a device: models in the requested order, unknown objects, and objects to request again."""
-
-    models: tuple[ObjectModel, ...]
-    missing: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class _WaitingRequest:
-    """A waiting request of a device."""
+    """A waiting request of a device, or of the standby."""
 
     object_ids: Sequence[str]
     patient_until_s: float
     answer_by_s: float
-    answer: Future[ModelsAnswer]
+    for_standby: bool
+    answer: Future[FetchedModels] = field(default_factory=pending)
     arrived: dict[str, ObjectModel] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
 
 class ModelSupply:
-    """Holds and fetches models. `held` and `for_device` are thread-safe; others run in the background thread.
+    """Holds and fetches models. Runs in the background thread, except `held`, `for_device`, `for_standby`.
 
     Parameters
     ----------
@@ -128,8 +118,8 @@ class ModelSupply:
         Name of the catalogue.
     listing : callable
         Returns the current listing of the catalogue.
-    holder : SnapshotHolder
-        Its snapshot holds models as well.
+    cached : callable
+        Returns the models of the active snapshot.
     settings : EdgeSettings
         Settings of the daemon.
     services : EdgeServices
@@ -142,7 +132,7 @@ class ModelSupply:
         self,
         name: str,
         listing: Callable[[], Listing],
-        holder: SnapshotHolder,
+        cached: Callable[[], Mapping[str, ObjectModel]],
         settings: EdgeSettings,
         services: EdgeServices,
         *,
@@ -151,13 +141,14 @@ class ModelSupply:
     ) -> None:
         self._name = name
         self._listing = listing
-        self._holder = holder
+        self._cached = cached
         self._services = services
         self._patience_s = settings.fetch.patience_s
         self._on_arrived = arrived
         self._on_outdated = outdated
         self.library = ModelLibrary(settings.cache.library_mb * 2**20)
-        self.standby = StandbyModels()
+        self.standby: dict[str, ObjectModel] = {}
+        """Models of the standby. The fetched ones are added here; the standby removes models."""
         self.fetcher = ModelFetcher(
             name,
             services.cloud,
@@ -182,7 +173,7 @@ class ModelSupply:
         """The current model of an object; None if it is not available."""
         for found in (
             self._for_target.get(object_id),
-            self._holder.snapshot.models.get(object_id),
+            self._cached().get(object_id),
             self.library.get(object_id),
             self.standby.get(object_id),
         ):
@@ -198,11 +189,6 @@ class ModelSupply:
     def want_to_prefetch(self, object_ids: Sequence[str]) -> None:
         """Set the objects to prefetch into the cache; missing models are fetched with low priority."""
         self.fetcher.want(self._missing(object_ids), _TO_PREFETCH)
-
-    def want_for_standby(self, object_ids: Sequence[str]) -> None:
-        """Set the objects of the standby; missing models are fetched with the lowest priority."""
-        self.standby.offer(model for name in object_ids if (model := self.held(name)) is not None)
-        self.fetcher.want(self._missing(object_ids), _FOR_STANDBY)
 
     def built(self, former: ObjectRecognizer, snapshot: ObjectRecognizer) -> None:
         """Process a new snapshot: models that left it are kept for a return, and for devices."""
@@ -221,7 +207,7 @@ class ModelSupply:
         """Process a new listing: remove models that it does not have."""
         self._for_target = {name: model for name, model in self._for_target.items() if self.current(model)}
         self.library.keep(self._listing().versions)
-        self._fetch_for_devices()
+        self._fetch_requested()
 
     def close(self) -> None:
         """Stop fetching; waiting requests fail."""
@@ -246,7 +232,9 @@ class ModelSupply:
             for waiting in self._waiting:  # keep the model for them, even if no other component does
                 if model.object_id in waiting.object_ids:
                     waiting.arrived[model.object_id] = model
-        elsewhere = self._target | self.standby.offer(current)
+        for_standby = self._wanted_by_standby()
+        self.standby.update((one.object_id, one) for one in current if one.object_id in for_standby)
+        elsewhere = self._target.union(for_standby)
         self.library.put(model for model in current if model.object_id not in elsewhere)
         self._settle()
         other_version = [model.object_id for model in fetched.models if not self.current(model)]
@@ -258,50 +246,60 @@ class ModelSupply:
     def _failed(self, object_ids: Collection[str]) -> None:
         for waiting in self._waiting:
             waiting.failed.update(name for name in object_ids if name in waiting.object_ids)
-        self.standby.failed(object_ids)
         self._settle()
 
-    # Requests of devices
+    # Requests of devices and of the standby
 
-    def for_device(self, object_ids: Sequence[str], remaining_s: float) -> Future[ModelsAnswer]:
+    def for_device(self, object_ids: Sequence[str], remaining_s: float) -> Future[FetchedModels]:
         """Models for a device; missing ones are fetched, once for all devices."""
-        answer: Future[ModelsAnswer] = pending()
         ready = self._answer(object_ids, {})
         if not ready.left_out:
-            answer.set_result(ready)
-        else:
-            self._services.background.submit(lambda: self._enter(object_ids, remaining_s, answer))
-        return answer
+            return completed(ready)
+        within_s = remaining_s * _SHARE_OF_DEADLINE
+        return self._request(object_ids, min(self._patience_s, within_s), within_s)
 
-    def _enter(self, object_ids: Sequence[str], remaining_s: float, answer: Future[ModelsAnswer]) -> None:
+    def for_standby(self, object_ids: Sequence[str], within_s: float) -> Future[FetchedModels]:
+        """Fetch models into `standby`, with the lowest priority; one call at a time."""
+        return self._request(object_ids, within_s, within_s, for_standby=True)
+
+    def _request(
+        self, object_ids: Sequence[str], patience_s: float, within_s: float, *, for_standby: bool = False
+    ) -> Future[FetchedModels]:
+        now_s = self._services.clock.monotonic()
+        request = _WaitingRequest(object_ids, now_s + patience_s, now_s + within_s, for_standby)
+        self._services.background.submit(lambda: self._enter(request))
+        for wait_s in {patience_s, within_s}:
+            self._services.background.submit(self._settle, after_s=wait_s)
+        return request.answer
+
+    def _enter(self, request: _WaitingRequest) -> None:
         """Add a request to those that wait."""
         if self._closed:
-            answer.set_exception(_dropped())
+            request.answer.set_exception(_dropped())
             return
-        now_s, by_s = self._services.clock.monotonic(), remaining_s * _SHARE_OF_DEADLINE
-        patient_s = min(self._patience_s, by_s)
-        self._waiting.append(_WaitingRequest(object_ids, now_s + patient_s, now_s + by_s, answer))
-        versions = self._listing().versions
-        for name in object_ids:
-            if name in versions and self.held(name) is None:
+        self._waiting.append(request)
+        if not request.for_standby:
+            until_s = self._services.clock.monotonic() + WANTED_FOR_S
+            for name in request.object_ids:
                 self._wanted_until_s.pop(name, None)
-                self._wanted_until_s[name] = now_s + WANTED_FOR_S
-        while len(self._wanted_until_s) > MOST_WANTED:
-            del self._wanted_until_s[next(iter(self._wanted_until_s))]
-        for wait_s in (patient_s, by_s):
-            self._services.background.submit(self._settle, after_s=wait_s)
-        self._fetch_for_devices()
+                self._wanted_until_s[name] = until_s
+        self._fetch_requested()
 
-    def _fetch_for_devices(self) -> None:
-        """Fetch the models that devices requested recently, the oldest request first."""
+    def _fetch_requested(self) -> None:
+        """Fetch the models that devices requested recently, the oldest request first, and the standby's."""
         now_s, versions = self._services.clock.monotonic(), self._listing().versions
-        self._wanted_until_s = {
-            name: until_s
+        wanted = [
+            (name, until_s)
             for name, until_s in self._wanted_until_s.items()
             if until_s > now_s and name in versions and self.held(name) is None
-        }
+        ]
+        self._wanted_until_s = dict(wanted[-MOST_WANTED:])
         self.fetcher.want(tuple(self._wanted_until_s), _FOR_DEVICES)
+        self.fetcher.want(self._missing(self._wanted_by_standby()), _FOR_STANDBY)
         self._settle()
+
+    def _wanted_by_standby(self) -> list[str]:
+        return [name for request in self._waiting if request.for_standby for name in request.object_ids]
 
     def _settle(self) -> None:
         """Answer the requests that need not wait any longer."""
@@ -317,20 +315,25 @@ class ModelSupply:
                 still.append(waiting)
             else:
                 waiting.answer.set_result(answer)
+                if waiting.for_standby:
+                    self.fetcher.want((), _FOR_STANDBY)
         self._waiting = still
 
-    def _answer(self, object_ids: Sequence[str], arrived: Mapping[str, ObjectModel]) -> ModelsAnswer:
-        """Current answer to a request; ``arrived`` are models that were fetched for it."""
-        versions = self._listing().versions
+    def _answer(self, object_ids: Sequence[str], arrived: Mapping[str, ObjectModel]) -> FetchedModels:
+        """Current answer to a request, in its order; ``arrived`` are models that were fetched for it."""
+        listing = self._listing()
+        versions = listing.versions
         found: dict[str, ObjectModel | None] = {}
         for name in object_ids:
             if name in versions:
                 model = arrived.get(name)
                 found[name] = model if model is not None and self.current(model) else self.held(name)
-        return ModelsAnswer(
+        return FetchedModels(
             tuple(model for model in found.values() if model is not None),
             tuple(name for name in object_ids if name not in versions),
+            {},
             tuple(name for name, model in found.items() if model is None),
+            listing.revision,
         )
 
 

@@ -24,7 +24,7 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
-from nearsight.edge.cloud_client import outcome_of
+from nearsight.edge.cloud_client import error_of_cloud
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.inference.service import here_or_forwarded
 from nearsight.edge.inference.stage import NetworkStage
@@ -182,14 +182,10 @@ class EdgeRecognitionService(Service):
         now_s = self.services.clock.monotonic()
         call.context.next_tier_ms += (now_s - sent_s) * 1e3
         try:
-            outcome = outcome_of(done)
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            answer, call.response = answer_of(outcome, CLOUD, sent_bytes)
+            answer, call.response = answer_of(done.result(), CLOUD, sent_bytes)
             effect = call.flow.replied(step.attempt, answer, now_s)
         except NearsightError as error:
-            # The traceback is removed, because its frames refer to the call, which refers to the error.
-            effect = call.flow.failed(step.attempt, error.with_traceback(None), now_s)
+            effect = call.flow.failed(step.attempt, error_of_cloud(error), now_s)
         if isinstance(effect, Extract | Look):  # for the standby; this thread receives other replies
             self.standbys.run(partial(self._continue, call, effect))
         else:

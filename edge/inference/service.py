@@ -14,7 +14,7 @@ from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.service import InferenceService
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext
-from nearsight.edge.cloud_client import CloudClient, outcome_of
+from nearsight.edge.cloud_client import CloudClient, error_of_cloud
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
 
@@ -90,15 +90,13 @@ class EdgeInferenceService(InferenceService):
     ) -> None:
         spent_ms = (self._clock.monotonic() - sent_s) * 1e3
         context.next_tier_ms += spent_ms
-        outcome = outcome_of(done)
         try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            response: InferResponse = outcome.message
+            reply = done.result()
+            response: InferResponse = reply.message
         except NearsightError as error:
-            answer.set_exception(error.with_traceback(None))
+            answer.set_exception(error_of_cloud(error))
             return
         self._networks.forwarded(context.catalogue, spent_ms)
-        context.hops.extend(outcome.hops)
-        context.response_blobs.extend(outcome.blobs)
+        context.hops.extend(reply.hops)
+        context.response_blobs.extend(reply.blobs)
         answer.set_result(response)

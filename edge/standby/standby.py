@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 
-from nearsight.common.catalogue.answers import Listing
+from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import NearsightError
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.logging import get_logger
@@ -56,6 +57,8 @@ class Standby:
         Objects that all caches share.
     store : StandbyStore, optional
         Stores the models for a restart.
+    wake : callable
+        Called in any thread when `work` has something to do.
     """
 
     grain = OBJECT
@@ -65,10 +68,12 @@ class Standby:
         cache: CatalogueCache,
         settings: RecognitionSettings,
         services: EdgeServices,
-        store: StandbyStore | None = None,
+        store: StandbyStore | None,
+        wake: Callable[[], None],
     ) -> None:
         self.cache = cache
         self._store = store
+        self._wake = wake
         self._stored: dict[str, int | None] = {}
         self._stored_revision = -1
         self.problem = ""
@@ -85,7 +90,7 @@ class Standby:
         self._missing: list[str] = []
         self._fitting: Listing | None = None
         self._fitting_bytes = 0
-        self._fetch_began_s = math.nan
+        self._open_fetch: tuple[Future[FetchedModels], Sequence[str], float] | None = None
         self._next_plan_s = self._next_fetch_s = self._next_build_s = -math.inf
         self._retry_at_s: dict[str, float] = {}
         self._counter = threading.Lock()
@@ -104,7 +109,7 @@ class Standby:
     @property
     def size_bytes(self) -> int:
         """Size of models and index [bytes]."""
-        return sum(self._bytes_of(self.models.all().values()).values())
+        return sum(self._bytes_of(tuple(self.models.values())).values())
 
     @property
     def why(self) -> str:
@@ -163,7 +168,7 @@ class Standby:
         except NearsightError as error:
             self._log.warning("the stored models cannot be read", error=str(error))
             return
-        self.models.put(models)
+        self.models.update((model.object_id, model) for model in models)
         self._stored.update((model.object_id, model.version) for model in models)
         self._log.info("restored", objects=len(models))
 
@@ -174,7 +179,7 @@ class Standby:
             self._plan(listing, budget_bytes)
             self._next_plan_s = now_s + _PLAN_EVERY_S
         waits = self._settle(now_s) or cloud_lost
-        models = self.models.all()
+        models = dict(self.models)
         self._keep(listing, models)
         missing = [
             name
@@ -190,42 +195,42 @@ class Standby:
 
     def _plan(self, listing: Listing, budget_bytes: float) -> None:
         """Remove unwanted models, copy wanted ones from the supply, and list those to fetch."""
-        supply, held = self.cache.supply, self.models.all()
-        self.models.remove(name for name, model in held.items() if not supply.current(model))
-        sizes = self._bytes_of(self.models.all().values())
+        supply, present = self.cache.supply, dict(self.models)
+        held = {name: model for name, model in present.items() if supply.current(model)}
+        sizes = self._bytes_of(held.values())
         if sizes:
             self._typical_bytes = sum(sizes.values()) / len(sizes)
-        chosen = choose(self.cache.estimator.ranking(), sizes, budget_bytes, self._typical_bytes)
-        self.models.remove(sizes.keys() - chosen.keep)
+        chosen = choose(self.cache.ranking(), sizes, budget_bytes, self._typical_bytes)
+        for name in present.keys() - chosen.keep:
+            del self.models[name]
         here = {name: supply.held(name) for name in chosen.missing}
-        self.models.put(model for model in here.values() if model is not None)
+        self.models.update((name, model) for name, model in here.items() if model is not None)
         self._missing = [name for name, model in here.items() if model is None]
         whole = not self._missing and chosen.keep == listing.versions.keys()
         self._fitting = listing if whole else None
         self._fitting_bytes = sum(sizes.values())
 
     def _settle(self, now_s: float) -> bool:
-        """Process the results of the last fetch; return whether it is still in progress."""
-        if math.isnan(self._fetch_began_s):
+        """Process the result of the last fetch; return whether it is still in progress."""
+        if self._open_fetch is None:
             return False
-        open_ones = self.models.in_flight()
-        if open_ones and now_s - self._fetch_began_s < _FETCH_TIMEOUT_S:
+        answer, batch, began_s = self._open_fetch
+        if not answer.done():
             return True
-        for name in self.models.failed_ids() | open_ones:
-            self._retry_at_s[name] = now_s + _RETRY_S
-        self._next_fetch_s = now_s + self._pace.fetched(now_s - self._fetch_began_s)
-        self._fetch_began_s = math.nan
+        self._retry_at_s.update((name, now_s + _RETRY_S) for name in batch if name not in self.models)
+        self._next_fetch_s = now_s + self._pace.fetched(now_s - began_s)
+        self._open_fetch = None
         return False
 
     def _fetch(self, missing: list[str], now_s: float) -> float:
         """Fetch the next models; return the time until the next call is useful [s]."""
         if missing and now_s < self._next_fetch_s:
             return self._next_fetch_s - now_s
-        batch = missing[: self._pace.batch]
-        if batch or self.models.wants_any():
-            self.models.want(batch)
-            self._fetch_began_s = now_s if batch else math.nan
-            self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
+        if missing:
+            batch = missing[: self._pace.batch]
+            answer = self.cache.supply.for_standby(batch, _FETCH_TIMEOUT_S)
+            self._open_fetch = answer, batch, now_s
+            answer.add_done_callback(lambda _: self._wake())
         return math.inf
 
     def _keep(self, listing: Listing, models: Mapping[str, ObjectModel]) -> None:

@@ -132,7 +132,7 @@ class Standbys:
             if name not in self._standbys or self._standbys[name].cache is not cache:
                 self._standbys[name] = self._begin(cache)
                 self._known.add(name)
-            self._work(self._standbys[name])
+            self._work(name)
 
     def _remove(self, catalogue: str) -> None:
         """Remove a standby from memory and file; if the file cannot be written, the next round retries."""
@@ -149,20 +149,21 @@ class Standbys:
         self._known.discard(catalogue)
 
     def _begin(self, cache: CatalogueCache) -> Standby:
-        standby = Standby(cache, self._settings, self._services, self._store)
+        wake = partial(self._work_soon, cache.name)
+        standby = Standby(cache, self._settings, self._services, self._store, wake)
         standby.restore()
-        work = partial(self._work, standby)
-        standby.models.changed = lambda: self._worker.submit(work, name=f"work {cache.name}")
         return standby
 
-    def _work(self, standby: Standby) -> None:
-        name = standby.cache.name
-        if self._standbys.get(name) is not standby:
+    def _work_soon(self, catalogue: str, after_s: float = 0.0) -> None:
+        self._worker.submit(partial(self._work, catalogue), name=f"work {catalogue}", after_s=after_s)
+
+    def _work(self, catalogue: str) -> None:
+        standby = self._standbys.get(catalogue)
+        if standby is None:
             return
-        wait_s = standby.work(self._budget_of(name), cloud_lost=self._caches.cloud_lost)
+        wait_s = standby.work(self._budget_of(catalogue), cloud_lost=self._caches.cloud_lost)
         if wait_s < _EVERY_S:
-            work = partial(self._work, standby)
-            self._worker.submit(work, name=f"work {name}", after_s=max(_LEAST_S, wait_s))
+            self._work_soon(catalogue, max(_LEAST_S, wait_s))
 
     def _budget_of(self, catalogue: str) -> float:
         """Equal shares of the budget; shares that a catalogue does not need are divided among the others."""

@@ -14,8 +14,8 @@ from nearsight.edge.load import (
     PRESENT_S,
     RECOGNIZE,
     LoadControl,
-    RecentWork,
     edge_probability,
+    expected_compute_ms,
     largest_cache,
 )
 from nearsight.edge.settings import LoadSettings
@@ -88,12 +88,6 @@ def test_the_edge_is_idle_since_its_last_request_or_since_its_start() -> None:
     assert load.idle_s() == 2.0
 
 
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_an_invalid_measurement_is_refused(value: float) -> None:
-    with pytest.raises(InvalidArgument):
-        RollingMean(10, 1.0).observe(value)
-
-
 def test_an_empty_window_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         RollingMean(0, 1.0)
@@ -136,44 +130,35 @@ def test_a_size_beyond_one_that_is_too_slow_is_not_allowed() -> None:
     assert largest_cache(np.array([0.0, 5.0, 20.0, 10.0]), 15.0, 1.0).k_max == 1
 
 
-def work(servers: int, *photos: tuple[float, float]) -> RecentWork:
-    """Recent work after photos with these start and end times [s]."""
-    recent = RecentWork(servers)
-    for begin_s, end_s in photos:
-        recent.observe(end_s, (end_s - begin_s) * 1e3)
-    return recent
-
-
 def test_before_the_first_photo_no_time_is_expected() -> None:
-    assert RecentWork(1).expected_ms(0.0) is None
+    assert expected_compute_ms([], 1, 0.0) is None
 
 
 def test_during_a_crowd_the_measured_time_is_expected() -> None:
-    assert work(1, *[(0.0, 0.08)] * 4).expected_ms(1.0) == pytest.approx(80.0)
+    assert expected_compute_ms([(0.0, 0.08)] * 4, 1, 1.0) == pytest.approx(80.0)
 
 
 @pytest.mark.parametrize(("servers", "alone_ms"), [(1, 20.0), (2, 40.0), (8, 80.0)])
 def test_after_a_crowd_the_expected_time_is_that_of_a_photo_alone(servers: int, alone_ms: float) -> None:
-    assert work(servers, *[(0.0, 0.08)] * 4).expected_ms(LATER_S) == pytest.approx(alone_ms)
+    assert expected_compute_ms([(0.0, 0.08)] * 4, servers, LATER_S) == pytest.approx(alone_ms)
 
 
 def test_sequential_photos_keep_their_time() -> None:
     one_by_one = [(0.1 * number, 0.1 * number + 0.09) for number in range(5)]
-    assert work(1, *one_by_one).expected_ms(LATER_S) == pytest.approx(90.0)
+    assert expected_compute_ms(one_by_one, 1, LATER_S) == pytest.approx(90.0)
 
 
 def test_the_last_seconds_determine_the_expected_time() -> None:
-    recent = work(1, *[(0.0, 0.5)] * 10, (20.0, 20.01))
-    assert recent.expected_ms(20.1) == pytest.approx(10.0)
+    work = [(0.0, 0.5)] * 10 + [(20.0, 20.01)]
+    assert expected_compute_ms(work, 1, 20.1) == pytest.approx(10.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 5)), min_size=1, max_size=30), st.floats(0, 100))
 def test_the_expected_time_is_at_most_the_longest_measured(
     photos: list[tuple[float, float]], later_s: float
 ) -> None:
-    ended = sorted((begin + length, begin) for begin, length in photos)
-    recent = work(1, *[(begin, end) for end, begin in ended])
-    expected_ms = recent.expected_ms(ended[-1][0] + later_s)
+    work = sorted(((begin, begin + length) for begin, length in photos), key=lambda one: one[1])
+    expected_ms = expected_compute_ms(work, 1, work[-1][1] + later_s)
     assert expected_ms is not None
     assert 0 < expected_ms <= 1e3 * max(length for _, length in photos) + 1e-6
 

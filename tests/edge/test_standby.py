@@ -155,7 +155,7 @@ def test_after_an_outage_the_cloud_answers_and_the_standby_is_updated(
     back.set_models([*models[1:], exhibit(7)])
     try:
         wait_until(lambda: device.ask(photo(77)) == (None, "cloud"), what="an answer of the cloud")
-        wait_until(lambda: "07" in cache_of(edge).supply.standby.all(), what="the new object")
+        wait_until(lambda: "07" in cache_of(edge).supply.standby, what="the new object")
         wait_for_standby(edge, EXHIBITS)
     finally:
         back.stop()
@@ -196,7 +196,7 @@ def test_a_small_standby_holds_the_most_popular_objects(serve: Serve, cloud: Scr
         one_bytes = edge.standbys.size_bytes / EXHIBITS
         edge.standbys.budget_bytes = 2.5 * one_bytes
         wait_for_standby(edge, 2)
-        assert set(cache_of(edge).supply.standby.all()) == {"02", "04"}
+        assert set(cache_of(edge).supply.standby) == {"02", "04"}
         assert edge.standbys.size_bytes <= 2.5 * one_bytes
 
 

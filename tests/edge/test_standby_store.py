@@ -170,7 +170,14 @@ def test_stored_models_that_cannot_be_used_are_replaced_although_the_cache_has_t
             connection.execute(damage)
     else:
         cloud.set_models([exhibit(number, picture=number + 10) for number in range(EXHIBITS)], bump=False)
+    digests = {name: model_digest(model) for name, model in cloud.recognizer.models.items()}
     with serve(standby_mb=50, state=state) as (edge, _):
+
+        def begun() -> bool:
+            ours = edge.standbys.get(CATALOGUE)
+            return ours is not None and ours.cache.listing.digests == digests
+
+        wait_until(begun, what="the standby of the present catalogue")
         wait_for_standby(edge, EXHIBITS)
     with StandbyStore.beside(state) as store:
         listing = store.listings()[CATALOGUE]
