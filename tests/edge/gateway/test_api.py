@@ -1,7 +1,5 @@
 """The HTTP routes of a gateway, over real sockets."""
 
-import json
-
 from support.gateway import CATALOGUE, OTHER, Browser, ScriptedEdge
 from support.recognition_server import CORNERS, response
 
@@ -79,9 +77,3 @@ def test_frames_of_a_stream_are_answered_one_by_one(browser: Browser, edge: Scri
     first, second = edge.recognition.contexts
     assert first.client_id == second.client_id
     assert edge.recognition.requests[0].image.one_look
-
-
-def test_labels_are_sent_as_ascii_json(browser: Browser) -> None:
-    body = browser.recognize(IMAGE).body
-    assert body.isascii()
-    assert json.loads(body)["label"] == "Night"

@@ -128,18 +128,6 @@ def test_the_page_shows_that_it_is_offline_and_resumes_automatically(visit: Visi
     visit.reads("Night")
 
 
-def test_the_page_waits_for_a_gateway_that_restarts(visit: Visit) -> None:
-    visit.start(answer())
-    visit.reads("Night")
-    visit.gateway.always = None
-    visit.gateway.connections[0].route.close(code=1001)
-    visit.reads("The museum's server is unavailable", "continues by itself")
-    visit.gateway.always = answer()
-    until(visit.page, lambda: len(visit.gateway.connections) > 1, "a new connection")
-    visit.gateway.connections[1].route.close(code=1001)
-    visit.reads("Night")
-
-
 def test_a_refused_token_ends_the_camera(visit: Visit) -> None:
     visit.start(answer())
     visit.reads("Night")
