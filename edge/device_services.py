@@ -126,27 +126,5 @@ class PredictionService(Service):
             )
         return GetNextObjectsResponse(
             next_objects=next_objects_to_proto(following, cache.listing.revision),
-            answer_ms=answer_ms(context.queue_ms, self.load, cache.size),
+            answer_ms=self.load.answer_ms(context.queue_ms, cache.size),
         )
-
-
-def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
-    """Expected time that this edge takes for a photo [ms], from arrival to answer, without further tiers.
-
-    Parameters
-    ----------
-    queue_ms : float
-        Time that this report waited in the queue, which photos use as well. Therefore it is the present
-        waiting time, 0 if there are no other requests.
-    load : LoadControl
-        Estimates the compute time from recent photos; see `expected_compute_ms`.
-    size : int
-        Number of objects in the cache.
-
-    Returns
-    -------
-    float
-        0 if unknown, because the cache is empty, or there was no request yet.
-    """
-    compute_ms = load.compute_ms() if size else None
-    return 0.0 if compute_ms is None else queue_ms + compute_ms

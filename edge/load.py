@@ -199,6 +199,20 @@ class LoadControl:
                 return compute_ms
             return compute_ms * self._edge_probability()
 
+    def answer_ms(self, queue_ms: float, size: int) -> float:
+        """Expected time from arrival to answer of a photo that is answered here [ms]; 0 if it is unknown.
+
+        Parameters
+        ----------
+        queue_ms : float
+            Time that a report waited in the queue, which photos use as well. Therefore it is the present
+            waiting time, 0 if there are no other requests.
+        size : int
+            Number of objects in the cache; an empty cache answers no photo.
+        """
+        compute_ms = self.compute_ms() if size else None
+        return 0.0 if compute_ms is None else queue_ms + compute_ms
+
     def largest_size(self, lookup_ms: FloatArray, k_max: int) -> int:
         """Maximum number of objects in a cache with this f(k), at most ``k_max``."""
         if self._multi_user != "bounded":

@@ -30,7 +30,6 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeTimes, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
-from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.query import EdgeQuery
@@ -310,7 +309,7 @@ class TwinEdge:
                 answered(NotFound("no such object"))
                 return
             # Without the transfer time, which the device adds.
-            here_ms = answer_ms(call.queue_ms, self.load, self.cache.size)
+            here_ms = self.load.answer_ms(call.queue_ms, self.cache.size)
             now = EdgeTimes(here_ms, 0.0) if here_ms else None
             answered(replace(self._prediction(following), now=now))
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import RollingMean
-from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import (
     LONGEST_INTERVAL_MS,
     PRESENT_S,
@@ -165,10 +164,10 @@ def test_the_expected_time_is_at_most_the_longest_measured(
 
 def test_the_answer_to_a_report_contains_the_expected_time_of_a_photo() -> None:
     load = LoadControl("none", LoadSettings(), 1, ManualClock())
-    assert answer_ms(7.0, load, size=3) == 0.0, "before the first photo"
+    assert load.answer_ms(7.0, size=3) == 0.0, "before the first photo"
     load.computed(12.0)
-    assert answer_ms(7.0, load, size=3) == pytest.approx(19.0)
-    assert answer_ms(7.0, load, size=0) == 0.0, "there are no lookups in an empty cache"
+    assert load.answer_ms(7.0, size=3) == pytest.approx(19.0)
+    assert load.answer_ms(7.0, size=0) == 0.0, "there are no lookups in an empty cache"
 
 
 def test_photos_that_are_passed_on_take_no_time() -> None:
