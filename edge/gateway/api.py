@@ -18,7 +18,6 @@ from starlette.websockets import WebSocket
 
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, NotFound, Unavailable
 from nearsight.edge.gateway.bodies import image_of
-from nearsight.edge.gateway.edge_client import Photo
 from nearsight.edge.gateway.errors import error_response, json_response
 from nearsight.edge.gateway.openapi import openapi_document
 from nearsight.edge.gateway.page_files import PageFiles
@@ -68,8 +67,8 @@ class Api:
         services.access.charge(visitor)
         with services.access.holding() as hold:
             image = await image_of(request, services.limits, hold)
-            photo = Photo(image, catalogue, f"{services.client_id}/{visitor.name}")
-            outcome = await services.edge.recognize(photo)
+            client_id = f"{services.client_id}/{visitor.name}"
+            outcome = await services.edge.recognize(image, catalogue, client_id)
         services.metrics.edge_seconds.labels("recognize").observe(outcome.latency_ms / 1000)
         return json_response(outcome.to_json())
 

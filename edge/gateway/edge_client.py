@@ -12,27 +12,13 @@ from nearsight.common.background.futures import pending
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.common.rpc.envelope import Buffer, Hop, error_for_peer
+from nearsight.common.rpc.envelope import Buffer, Hop
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import ListCataloguesRequest, ListCataloguesResponse
 from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 
 _EDGE = "edge"
-
-
-@dataclass(frozen=True, slots=True)
-class Photo:
-    """An image to be recognised, with its catalogue and client."""
-
-    image: Buffer
-    """Content of the image file."""
-    catalogue: str
-    """Catalogue of the objects that the image may show."""
-    client_id: str
-    """Client whose history the photo belongs to, at the edge."""
-    one_look: bool = False
-    """Whether similar frames follow, as in a stream; then an unknown image needs no second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +79,33 @@ class EdgeClient:
         self._trace_prefix = os.urandom(6).hex()
         self._asked = 0
 
-    def recognize(self, photo: Photo) -> asyncio.Future[Outcome]:
-        """Recognise a photo; the future never fails."""
+    def recognize(
+        self, image: Buffer, catalogue: str, client_id: str, *, one_look: bool = False
+    ) -> asyncio.Future[Outcome]:
+        """Recognise the object in an image; the future never fails.
+
+        Parameters
+        ----------
+        image : buffer
+            Content of the image file.
+        catalogue : str
+            Catalogue of the objects that the image may show.
+        client_id : str
+            Client whose history the image belongs to, at the edge.
+        one_look : bool
+            Whether similar frames follow, as in a stream; then an unknown image needs no second look.
+        """
         self._asked += 1
         trace_id = f"{self._trace_prefix}-{self._asked:x}"
         begun_s = time.perf_counter()
         reply: Future[Reply] = self._recognition.recognize.future(
-            RecognizeRequest(image=ImageInput(size_bytes=len(photo.image), one_look=photo.one_look)),
+            RecognizeRequest(image=ImageInput(size_bytes=len(image), one_look=one_look)),
             timeout_s=self._timeout_s,
-            blobs=[photo.image],
-            catalogue=photo.catalogue,
+            blobs=[image],
+            catalogue=catalogue,
             trace_id=trace_id,
-            client_id=photo.client_id,
+            client_id=client_id,
         )
-
         outcome: Future[Outcome] = pending()
 
         def replied(done: Future[Reply]) -> None:
@@ -158,14 +157,11 @@ async def _reply_of(future: Future[Reply]) -> Reply:
 
 
 def _answer_of(future: Future[Reply]) -> Answer | NearsightError:
-    error = future.exception()
-    if error is not None:
-        return _edge_error(error_for_peer(error, "")).with_traceback(None)
-    reply = future.result()
     try:
+        reply = future.result()
         return answer_of(reply, _EDGE, reply.sent_bytes)[0]
-    except NearsightError as broken:
-        return broken
+    except NearsightError as error:
+        return _edge_error(error).with_traceback(None)
 
 
 def _edge_error(error: NearsightError) -> NearsightError:

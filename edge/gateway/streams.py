@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from nearsight.common.errors import InvalidArgument, NearsightError, Overloaded, Unavailable
 from nearsight.common.rpc.envelope import Hop
-from nearsight.edge.gateway.edge_client import Outcome, Photo
+from nearsight.edge.gateway.edge_client import Outcome
 from nearsight.edge.gateway.errors import TooFast, error_json, error_response
 from nearsight.edge.gateway.services import GatewayServices
 from nearsight.edge.gateway.tokens import Token
@@ -46,7 +46,8 @@ class Frame:
     stream: Stream
     number: int
     """Number that the client gave the frame."""
-    photo: Photo
+    image: memoryview
+    """Content of the image file."""
 
 
 class Stream:
@@ -67,6 +68,8 @@ class Stream:
 
     Attributes
     ----------
+    catalogue, client_id : str
+        Catalogue of its frames, and name of the stream at the edge.
     unanswered : int
         Number of accepted frames without an answer.
     last_frame_s : float
@@ -91,9 +94,9 @@ class Stream:
         self.closing_since_s: float | None = None
         self.leaving = False
         self._websocket = websocket
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         # Each stream has its own history at the edge, which learns transitions per client.
-        self._client_id = f"{services.client_id}/{visitor.name}/{secrets.token_hex(4)}"
+        self.client_id = f"{services.client_id}/{visitor.name}/{secrets.token_hex(4)}"
         self._services = services
         self._ask = ask
         self._task = asyncio.current_task()
@@ -161,8 +164,7 @@ class Stream:
             self._fail(number, error)
             return
         self.unanswered += 1
-        image = memoryview(frame)[_NUMBER_BYTES:]
-        self._ask(Frame(self, number, Photo(image, self._catalogue, self._client_id, one_look=True)))
+        self._ask(Frame(self, number, memoryview(frame)[_NUMBER_BYTES:]))
 
     def answer(self, frame: Frame, outcome: Outcome) -> None:
         """Send the edge's answer to a frame."""
@@ -187,7 +189,7 @@ class Stream:
 
     def _finish(self, frame: Frame) -> None:
         self.unanswered -= 1
-        self._services.access.release(_NUMBER_BYTES + len(frame.photo.image))
+        self._services.access.release(_NUMBER_BYTES + len(frame.image))
 
     def _fail(self, number: int | None, error: NearsightError) -> None:
         self._services.metrics.requests.labels(ROUTE, error.code.name).inc()
@@ -281,7 +283,11 @@ class Streams:
 
     def _send_next(self) -> None:
         while (frame := self.turns.take()) is not None:
-            self._services.edge.recognize(frame.photo).add_done_callback(partial(self._answered, frame))
+            stream = frame.stream
+            asked = self._services.edge.recognize(
+                frame.image, stream.catalogue, stream.client_id, one_look=True
+            )
+            asked.add_done_callback(partial(self._answered, frame))
 
     def _answered(self, frame: Frame, done: asyncio.Future[Outcome]) -> None:
         outcome = done.result()
