@@ -377,7 +377,5 @@ class Journal:
         return changes
 
     def _round(self) -> None:
-        try:
-            self.write(self._caches())
-        finally:
-            self.start()
+        self.start()
+        self.write(self._caches())

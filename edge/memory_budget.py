@@ -130,10 +130,8 @@ class MemoryBudget:
             self._services.background.submit(self._round, name="memory", after_s=_EVERY_S)
 
     def _round(self) -> None:
-        try:
-            self.divide()
-        finally:
-            self.start()
+        self.start()
+        self.divide()
 
     def divide(self) -> None:
         """Set the limit of each part. Standbys limit themselves; their memory is subtracted first."""
