@@ -80,16 +80,6 @@ def test_a_catalogue_that_is_temporarily_not_listed_keeps_its_cache(
     wait_until(lambda: edge.caches.get(CATALOGUE) is None, what="the cache dropped")
 
 
-def test_a_removed_object_is_no_longer_recognised(
-    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
-) -> None:
-    warm(edge, device, [0, 1])
-    cloud.set_models(models[1:])
-    wait_until(lambda: cached(edge) == {"01"}, what="exhibit 0 out of the cache")
-    assert device.ask(photo(0)) == (None, "cloud")
-    assert device.ask(photo(1)) == ("01", "edge")
-
-
 def test_a_replaced_object_is_fetched_again(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:

@@ -27,7 +27,6 @@ from support.edge import (
     answer_of,
     cache_of,
     exhibit,
-    features_of,
     photo,
     warm,
 )
@@ -98,36 +97,6 @@ def test_a_false_thumbnail_misleads_only_its_sender(cloud: ScriptedCloud, serve:
             assert (answer_of(reply), reply.message.grain) == ((misled, "edge"), "result")
 
 
-def test_features_that_are_sent_again_are_answered_from_the_cache(cloud: ScriptedCloud, serve: Serve) -> None:
-    features = features_of(photo(0))
-    with serve(result_cache=TRUSTING) as (_edge, device):
-        wait_until(
-            lambda: device.send(features).result(LONG_S).message.grain == "result",
-            what="an answer of the result cache",
-        )
-        asked = len(cloud.received)
-        assert device.ask(features) == ("00", "edge")
-    assert len(cloud.received) == asked
-
-
-def test_devices_do_not_share_answers(cloud: ScriptedCloud, serve: Serve) -> None:
-    with (
-        serve(result_cache=TRUSTING) as (edge, device),
-        EdgeClient(edge.endpoint, device_id="other") as other,
-    ):
-        served(device, 0)
-        assert grain_of(other, 0) != "result"
-        assert grain_of(device, 0) == "result"
-
-
-def test_by_default_a_result_is_reused_after_five_verifications(cloud: ScriptedCloud, serve: Serve) -> None:
-    with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
-        ask(device, 1)
-        cache_of(edge)
-        grains = [grain_of(device, 0) for _ in range(6)]
-    assert [grain == "result" for grain in grains] == [False] * 5 + [True]
-
-
 def test_without_a_result_cache_every_photo_is_recognised(cloud: ScriptedCloud, serve: Serve) -> None:
     with serve() as (edge, device):
         cache = cache_of(edge) if ask(device, 0) else None
@@ -173,23 +142,6 @@ def test_a_repeated_unknown_photo_is_forwarded_without_a_lookup(cloud: ScriptedC
             assert looked.call_count == expected
 
 
-def test_a_photo_repeated_before_the_answer_of_the_cloud_is_forwarded_without_a_lookup(
-    cloud: ScriptedCloud, serve: Serve
-) -> None:
-    with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
-        warm(edge, device, [0])
-        cloud.gate.clear()
-        cloud.received.clear()
-        first = device.send(photo(99))
-        wait_until(lambda: len(cloud.received) == 1, what="the first photo at the cloud")
-        with mock.patch.object(cache_of(edge).profiler, "observe_lookup") as looked:
-            second = device.send(photo(99))
-            wait_until(lambda: len(cloud.received) == 2, what="the second photo at the cloud")
-        cloud.gate.set()
-        assert {answer_of(one.result(LONG_S)) for one in (first, second)} == {(None, "cloud")}
-        assert looked.call_count == 0
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_results_of_a_changed_object_are_not_reused(
     cloud: ScriptedCloud, serve: Serve, models: list[ObjectModel], number: int
@@ -200,24 +152,6 @@ def test_results_of_a_changed_object_are_not_reused(
         cloud.set_models([exhibit(1, version=2, picture=21), *models[2:]])
         wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list at the edge")
         assert all(answer_of(ask(device, number))[0] is None for _ in range(5))
-
-
-def test_an_answer_that_arrives_after_a_change_is_not_stored(
-    cloud: ScriptedCloud, serve: Serve, models: list[ObjectModel]
-) -> None:
-    with serve(result_cache=TRUSTING) as (edge, device):
-        ask(device, 1)
-        cache = cache_of(edge)
-        cloud.gate.clear()
-        waiting = device.send(photo(0))
-        wait_until(lambda: len(cloud.received) == 2, what="the request at the cloud")
-        cloud.revision += 1
-        wait_until(lambda: cache.listing.revision == 2, what="the new list at the edge")
-        cloud.gate.set()
-        assert answer_of(waiting.result(LONG_S))[0] == "00"
-        wait_until(lambda: cache.misses >= 1, what="the answer")
-        assert cache.result.state.entries == 0
-        assert grain_of(device, 0) != "result"
 
 
 def test_an_answer_of_an_outdated_version_is_not_stored(

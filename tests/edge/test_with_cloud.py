@@ -9,10 +9,8 @@ import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.service import CatalogueService
-from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.errors import InvalidArgument, Unavailable
-from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
@@ -20,7 +18,6 @@ from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
 from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.edge import EdgeClient, cache_of, is_cached, photo, running_edge, warm
-from support.objects import same_model
 from support.pictures import picture_jpeg
 from support.waiting import LONG_S, wait_until
 
@@ -81,26 +78,6 @@ def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
         wait_until(holds_the_new_version, what="the new version cached")
         assert device.ask(photo(60)) == ("00", "edge")
         assert device.ask(photo(0)) == (None, "cloud")
-
-
-def test_devices_get_models_through_the_edge_until_they_are_removed(
-    edge: EdgeDaemon, cloud: CloudDaemon
-) -> None:
-    names = [f"{number:02d}" for number in range(4)]
-    request = pb.GetObjectModelsRequest(object_ids=names)
-
-    def fetched(device: EdgeClient) -> FetchedModels:
-        reply = device.catalogues.get_object_models(request, timeout_s=LONG_S, catalogue="museum")
-        return models_of(reply, names)
-
-    with EdgeClient(edge.endpoint) as device, CloudClient(cloud.endpoint) as curator:
-        ours, theirs = fetched(device), models_of(curator.models(*names), names)
-        for mine, other in zip(ours.models, theirs.models, strict=True):
-            assert same_model(mine, other)
-            assert mine.version == other.version
-        curator.remove("01")
-        wait_until(lambda: fetched(device).missing == ("01",), what="the removed object missing")
-        assert [model.object_id for model in fetched(device).models] == ["00", "02", "03"]
 
 
 def test_catalogues_have_separate_caches(edge: EdgeDaemon) -> None:
@@ -191,30 +168,3 @@ def test_caches_are_kept_while_a_restarted_cloud_loads(
         finally:
             loading.go_on.set()
             again.stop(2.0)
-
-
-def test_the_result_cache_follows_the_catalogue_of_the_cloud(
-    cloud: CloudDaemon, cache_settings: CacheSettings
-) -> None:
-    """One object is removed, another one gets a new picture."""
-    trusting = ResultCacheSettings(enabled=True, beta=1e9)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, result_cache=trusting) as edge,
-        EdgeClient(edge.endpoint) as device,
-        CloudClient(cloud.endpoint) as curator,
-    ):
-
-        def served(number: int) -> bool:
-            return device.send(photo(number)).result(LONG_S).message.grain == "result"
-
-        for number in (0, 1):
-            wait_until(lambda n=number: served(n), what="an answer of the result cache")
-        revision = cache_of(edge).listing.revision
-        curator.remove("01")
-        curator.add({"00": [picture_jpeg(60)]})
-        wait_until(lambda: cache_of(edge).listing.revision == revision + 2, what="both changes at the edge")
-        for _ in range(5):
-            assert device.ask(photo(0))[0] is None
-            assert device.ask(photo(1))[0] is None
-        wait_until(lambda: served(60), what="an answer of the result cache")
-        assert device.ask(photo(60)) == ("00", "edge")
