@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import get_args
@@ -19,6 +19,7 @@ from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, LinkS
 
 _SEE_DOCS = "see docs/testbed.md"
 _UNKNOWN_KEY = "extra_forbidden"
+_OF_GENERATED_VISITS = ("sections", "exhibits", "population")
 _SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
 
 
@@ -42,7 +43,8 @@ def read_inventory(path: Path) -> Inventory:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     try:
         inventory = Inventory.model_validate(document, context={"folder": path.resolve().parent})
-        _check(inventory)
+        if mistake := next(_mistakes(inventory), ""):
+            raise ConfigurationError(mistake, advice=_SEE_DOCS)
     except ValidationError as error:
         raise ConfigurationError(f"{path}: {_first(error)}", advice=_SEE_DOCS) from error
     except ConfigurationError as error:
@@ -85,119 +87,101 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return next((found for one in get_args(annotation) if (found := _model_in(one))), None)
 
 
-def _check(inventory: Inventory) -> None:
-    for name, spec in inventory.nodes.items():
-        _check_node(name, spec)
-    _check_tables(inventory)
-    _check_links(inventory)
-    _check_hosts(inventory)
+def _mistakes(inventory: Inventory) -> Iterator[str]:
+    """Descriptions of mistakes. Only the first is valid, because a check relies on those before it."""
+    for name, node in inventory.nodes.items():
+        yield from _in_node(f"nodes.{name}", node)
+    yield from _in_tables(inventory)
+    yield from _in_links(inventory)
+    hosts = Counter(host.name for host in inventory.hosts())  # raises for unknown profiles
+    name, count = hosts.most_common(1)[0]
+    if count > 1:
+        yield f"nodes: {count} hosts have the name {name!r}; give one of their nodes another name"
     if inventory.replay is not None:
-        _check_replay(inventory, inventory.replay)
+        yield from _in_replay(inventory, inventory.replay)
 
 
-def _check_hosts(inventory: Inventory) -> None:
-    names = Counter(host.name for host in inventory.hosts())  # raises for unknown profiles
-    name, count = names.most_common(1)[0]
-    _require(count == 1, f"nodes: {count} hosts have the name {name!r}; give one of their nodes another name")
+def _in_node(where: str, node: NodeSpec) -> Iterator[str]:
+    reached = node.address or node.host
+    if ":" in reached:
+        problem = f"daemons cannot be reached at IPv6 addresses such as {reached!r}"
+        yield f"{where}: {problem}: use an IPv4 address or a name"
+    if node.kind == "ssh" and not node.host:
+        yield f"{where}: an SSH node needs a host"
+    if node.kind == "ssh" and node.count > 1:
+        yield f"{where}: an SSH node is one host"
+    if node.kind != "ssh" and (given := node.model_fields_set & _SSH_ALONE):
+        yield f"{where}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone"
 
 
-def _check_tables(inventory: Inventory) -> None:
+def _in_tables(inventory: Inventory) -> Iterator[str]:
     for where, spec in inventory.tables().items():
-        _require(spec.node in inventory.nodes, f"{where}.node: there is no node {spec.node!r}")
-        if isinstance(spec, DeviceSpec):
-            unknown = spec.edge and spec.edge not in inventory.edges
-            _require(not unknown, f"{where}.edge: there is no edge {spec.edge!r}")
-            chosen = spec.edge or len(inventory.edges) < 2
-            _require(bool(chosen), f"{where}: name the edge that it asks first")
-        else:
-            several = inventory.nodes[spec.node].count > 1
-            _require(not several, f"{where}.node: {spec.node!r} is several hosts; a server needs one")
+        if spec.node not in inventory.nodes:
+            yield f"{where}.node: there is no node {spec.node!r}"
+        if not isinstance(spec, DeviceSpec):
+            if inventory.nodes[spec.node].count > 1:
+                yield f"{where}.node: {spec.node!r} is several hosts; a server needs one"
+        elif spec.edge and spec.edge not in inventory.edges:
+            yield f"{where}.edge: there is no edge {spec.edge!r}"
+        elif not spec.edge and len(inventory.edges) > 1:
+            yield f"{where}: name the edge that it asks first"
     carriers = [device.node for device in inventory.devices.values()]
-    _require(
-        len(set(carriers)) == len(carriers),
-        "devices: a host has one device; give each table its own node",
-    )
+    if len(set(carriers)) < len(carriers):
+        yield "devices: a host has one device; give each table its own node"
 
 
-def _check_links(inventory: Inventory) -> None:
+def _in_links(inventory: Inventory) -> Iterator[str]:
     used = list(inventory.pairs())
     for source, target in used:
-        _require(source in inventory.nodes, f"links: there is no node {source!r}")
-        _require(target in inventory.nodes, f"links: there is no node {target!r}")
-        _check_pair(inventory, source, target)
+        for name in (source, target):
+            if name not in inventory.nodes:
+                yield f"links: there is no node {name!r}"
+        yield from _in_pair(inventory, source, target)
     seen = set()
     for link in inventory.links:
         pair = (link.source, link.target)
-        _require(pair in used, f"links: no daemon on {link.source!r} calls one on {link.target!r}")
-        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is defined twice")
+        if pair not in used:
+            yield f"links: no daemon on {link.source!r} calls one on {link.target!r}"
+        if pair in seen:
+            yield f"links: {link.source!r} to {link.target!r} is defined twice"
         seen.add(pair)
         if link.via:
-            _check_via(inventory, link)
+            yield from _in_via(inventory, link)
     for way in (*inventory.links, *inventory.networks.values()):
         _ = way.shape  # raises for invalid numbers
-    to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
-    _require(
-        to_cloud or not inventory.networks, "networks: there is no link to the cloud to which they apply"
-    )
+    if inventory.networks and all(link.target != inventory.cloud.node for link in inventory.links):
+        yield "networks: there is no link to the cloud to which they apply"
 
 
-def _check_replay(inventory: Inventory, replay: ReplaySpec) -> None:
-    sweep = inventory.sweep
-    if replay.trace is not None:
-        given = [
-            f"replay.{name}"
-            for name in ("sections", "exhibits", "population")
-            if name in replay.model_fields_set
-        ]
-        given += ["sweep.sections"] * bool(sweep.sections)
-        _require(not given, f"{', '.join(given)}: only generated visits have it; leave out replay.trace")
-    hosts = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
-    most = max((replay.visitors, *sweep.visitors))
-    _require(most <= hosts, f"{most} visitors need as many devices, but there are {hosts}")
-    known = replay.classes or sweep.classes
-    _require(
-        not known or "database" in inventory.cloud.files,
-        "classes: to leave out objects, the cloud's database must be a file: cloud.files.database",
-    )
+def _in_pair(inventory: Inventory, source: str, target: str) -> Iterator[str]:
+    a, b = inventory.nodes[source], inventory.nodes[target]
+    if a.kind != b.kind and "namespace" in {a.kind, b.kind}:
+        yield f"{source!r} cannot reach {target!r}: nodes in namespaces reach only each other"
+    if a.kind == "ssh" and b.kind != "ssh" and not b.address:
+        yield f"nodes.{target}: give the address at which {source!r} reaches this machine"
 
 
-def _check_via(inventory: Inventory, link: LinkSpec) -> None:
+def _in_via(inventory: Inventory, link: LinkSpec) -> Iterator[str]:
     where = f"links: {link.source!r} to {link.target!r} via {link.via!r}"
     further = inventory.link(link.via, link.target)
     if link.via == link.source or further is None:
-        raise ConfigurationError(
-            f"{where}: there is no link from {link.via!r} to {link.target!r}", advice=_SEE_DOCS
-        )
-    _require(not further.via, f"{where}: that link goes via another node itself")
-    _require(inventory.nodes[link.via].count == 1, f"{where}: {link.via!r} is several hosts")
+        yield f"{where}: there is no link from {link.via!r} to {link.target!r}"
+    elif further.via:
+        yield f"{where}: that link goes via another node itself"
+    elif inventory.nodes[link.via].count > 1:
+        yield f"{where}: {link.via!r} is several hosts"
 
 
-def _check_node(name: str, spec: NodeSpec) -> None:
-    reached = spec.address or spec.host
-    problem = f"nodes.{name}: daemons cannot be reached at IPv6 addresses such as {reached!r}"
-    _require(":" not in reached, f"{problem}: use an IPv4 address or a name")
-    if spec.kind == "ssh":
-        _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
-        _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")
-        return
-    given = spec.model_fields_set & _SSH_ALONE
-    _require(not given, f"nodes.{name}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone")
-
-
-def _check_pair(inventory: Inventory, source: str, target: str) -> None:
-    kinds = {inventory.nodes[source].kind, inventory.nodes[target].kind}
-    _require(
-        len(kinds) == 1 or "namespace" not in kinds,
-        f"{source!r} cannot reach {target!r}: nodes in namespaces reach only each other",
-    )
-    if source != target and inventory.nodes[source].kind == "ssh":
-        spec = inventory.nodes[target]
-        _require(
-            spec.kind == "ssh" or bool(spec.address),
-            f"nodes.{target}: give the address at which {source!r} reaches this machine",
-        )
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigurationError(message, advice=_SEE_DOCS)
+def _in_replay(inventory: Inventory, replay: ReplaySpec) -> Iterator[str]:
+    sweep = inventory.sweep
+    if replay.trace is not None:
+        given = [f"replay.{name}" for name in _OF_GENERATED_VISITS if name in replay.model_fields_set]
+        given += ["sweep.sections"] * bool(sweep.sections)
+        if given:
+            yield f"{', '.join(given)}: only generated visits have it; leave out replay.trace"
+    hosts = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
+    most = max((replay.visitors, *sweep.visitors))
+    if most > hosts:
+        yield f"{most} visitors need as many devices, but there are {hosts}"
+    if (replay.classes or sweep.classes) and "database" not in inventory.cloud.files:
+        yield "classes: to leave out objects, the cloud's database must be a file: cloud.files.database"

@@ -149,16 +149,7 @@ def test_tiers_wrong_answers_and_outcomes_are_counted() -> None:
     assert summary.outcomes == {"DeadlineExceeded": 1, "recognized": 3, "unknown": 1}
 
 
-def test_an_error_is_an_outcome_and_no_answer() -> None:
-    assert not FAILED.is_answered
-    assert accounting_errors([ROW, FAILED]) == []
-
-
 @pytest.mark.parametrize("outcomes", [0, 2])
 def test_requests_without_exactly_one_outcome_are_accounting_errors(outcomes: int) -> None:
-    (error,) = accounting_errors([ROW, replace(ROW, number=7, outcomes=outcomes)])
+    (error,) = accounting_errors([ROW, FAILED, replace(ROW, number=7, outcomes=outcomes)])
     assert error == f"request 7 of v1 (edge-cache) got {outcomes} outcomes"
-
-
-def test_a_request_with_two_outcomes_is_not_answered() -> None:
-    assert summarise([replace(ROW, outcomes=2)], TIMEOUT_S).answered == 0
