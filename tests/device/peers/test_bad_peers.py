@@ -19,6 +19,7 @@ from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store import handover
+from nearsight.device.peers.store.replica_calls import AdaptiveTimeout
 from nearsight.device.peers.store.shared_store import largest_counter
 from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos import peers_pb2
@@ -245,7 +246,8 @@ def test_false_answers_of_a_peer_are_rejected_and_leave_no_trace() -> None:
         assert all(each.store.get_blocking(key) == b"later" for each in nodes.nodes)
 
 
-def test_a_replica_that_denies_its_entries_hides_nothing() -> None:
+def test_a_replica_that_denies_its_entries_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AdaptiveTimeout, "LEAST_S", LONG_S)  # a late replica would not be waited for
     bad = _BadPeer(5, _LyingStore())
     with group_with(bad) as nodes:
         node = nodes.nodes[0]
