@@ -386,9 +386,7 @@ class Membership:
             self.counts.over_limit += 1
             self._remove_stranger(reply.node_id)
             return
-        node = TrackedPeer(
-            reply.node_id, endpoint, self._now_s, self._now_s, PeerState.LIVE, reply, answered_s=self._now_s
-        )
+        node = TrackedPeer(reply.node_id, endpoint, self._now_s, self._now_s, reply, answered_s=self._now_s)
         self._nodes[node.node_id] = node
         self.counts.joined += 1
         self._actions.append(Event(Change.JOINED, node.peer()))

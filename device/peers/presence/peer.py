@@ -122,7 +122,6 @@ class TrackedPeer:
     endpoint: str
     heard_s: float
     since_s: float
-    state: PeerState = PeerState.JOINING
     reply: PingReply | None = None
     round_trip_s: float = 0.0
     answered_s: float = NEVER
@@ -150,7 +149,14 @@ class TrackedPeer:
     @property
     def joined(self) -> bool:
         """Whether it is a peer: it has answered a ping."""
-        return self.state is not PeerState.JOINING
+        return self.reply is not None
+
+    @property
+    def state(self) -> PeerState:
+        """Its state."""
+        if not self.joined:
+            return PeerState.JOINING
+        return PeerState.SUSPECT if self.suspicion else PeerState.LIVE
 
     def answers_at(self, endpoint: str) -> bool:
         """Whether it has answered at this endpoint before."""
@@ -159,16 +165,16 @@ class TrackedPeer:
     def sign_of_life(self, at_s: float) -> None:
         """Record a sign of life. A peer that is suspect only because it was silent becomes live."""
         self.heard_s = max(self.heard_s, at_s)
-        if self.state is PeerState.SUSPECT and self.suspicion == "silent":
+        if self.suspicion == "silent":
             self.confirm()
 
     def confirm(self) -> None:
         """Make it live: it answered a ping or a call."""
-        self.state, self.suspicion, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
+        self.suspicion, self.due_s, self.unanswered = "", NOT_DUE, 0
 
     def suspect(self, why: str) -> None:
         """Make it suspect for the reason ``why``."""
-        self.state, self.suspicion, self.endpoint_failed = PeerState.SUSPECT, why, False
+        self.suspicion, self.endpoint_failed = why, False
 
     def add_alias(self, endpoint: str) -> None:
         """Add another endpoint of the same process; the oldest one is dropped above the limit."""

@@ -117,8 +117,8 @@ class LocalStore:
     def get(self, key: str, now_s: float) -> Entry | None:
         """The entry of a key, marked as used; without a value if the key was deleted."""
         entry = self.peek(key, now_s)
-        if entry is not None and entry.value is not None:
-            self._by_use[self._held[key].place].move_to_end(key)
+        if entry is not None:
+            self._use(key)
         return entry
 
     def peek(self, key: str, now_s: float) -> Entry | None:
