@@ -24,9 +24,8 @@ from nearsight.device.peers.store.replica_calls import (
     LEAST_TIMEOUT_S,
     SLOWEST_BYTES_PER_S,
     ReplicaCalls,
-    WriteAnswer,
 )
-from nearsight.device.peers.store.service import NO_VIEW, WRITE
+from nearsight.device.peers.store.service import NO_VIEW, WRITE, WriteAnswer
 from nearsight.device.peers.store.shared_store import refusal_error
 from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import WriteRequest
@@ -152,8 +151,7 @@ class QuorumWrite:
         client = self._client
         for node in nodes:
             if node == client.route.own:
-                newer, reason = client.service.take(self._entry, self._view.digest)
-                self._record(node, WriteAnswer([newer] if newer is not None else [], reason))
+                self._record(node, client.service.take(self._entry, self._view.digest))
                 continue
             left_s = self._ends_s - client.clock.monotonic()
             timeout_s = self._timeout_s
@@ -186,7 +184,8 @@ class QuorumWrite:
                 client.counts.refused += 1
                 nodes = self._write.ended(node, refusal_error(self._entry.key, outcome.refusal), refused=True)
             else:
-                self._newer += outcome.newer
+                if outcome.newer is not None:
+                    self._newer.append(outcome.newer)
                 nodes = self._write.ended(node)
             ended = self._write.done
         self._go_on(nodes, ended=ended)

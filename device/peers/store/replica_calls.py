@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -22,9 +22,8 @@ from nearsight.common.rpc.call import Reply
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.device.peers.store.service import NodeAnswer, StoreService
+from nearsight.device.peers.store.service import NodeAnswer, StoreService, WriteAnswer
 from nearsight.device.peers.store.shared_store import CLAIM_LEASE_S
-from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import ClaimMessage, EntryMessage, ReadResponse, RefusalMessage, WriteResponse
 
 SLOWEST_BYTES_PER_S = 250_000.0
@@ -74,15 +73,6 @@ class AdaptiveTimeout:
     def exhausted(self) -> None:
         """Double the timeout after it passed without an answer."""
         self.seconds = min(self._most_s, 2 * self.seconds)
-
-
-class WriteAnswer(NamedTuple):
-    """The answer of one node to a write."""
-
-    newer: list[Entry]
-    """The state that overrides the write, if there is one."""
-    refusal: str
-    """The reason if the node refused the entry, else empty."""
 
 
 @dataclass(slots=True)
@@ -228,7 +218,7 @@ class ReplicaCalls:
         response: WriteResponse = reply.message
         try:
             _check_keys(key, response.newer, response.refused)
-            newer = [self.shared.admit(message) for message in response.newer[:1]]
+            newer = self.shared.admit(response.newer[0]) if response.newer else None
         except InvalidMessage:
             self.counts.invalid += 1
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from google.protobuf.descriptor import ServiceDescriptor
 
@@ -49,6 +49,15 @@ class NodeAnswer:
     """Whether the node's keys are complete."""
     wait_ms: int = 0
     """Remaining time of another device's claim to produce the value [ms]; 0 if there is none."""
+
+
+class WriteAnswer(NamedTuple):
+    """The answer of one node to a write."""
+
+    newer: Entry | None
+    """The state that overrides the write, if there is one."""
+    refusal: str = ""
+    """The reason if the node refused the entry, else empty."""
 
 
 @dataclass(slots=True)
@@ -110,14 +119,14 @@ class StoreService(Service):
             synchronised = False
         return NodeAnswer(entry, synchronised, wait_ms)
 
-    def take(self, entry: Entry, view_digest: int, *, displace: bool = True) -> tuple[Entry | None, str]:
-        """Merge an entry; returns the state that overrides it, and the reason if it was refused."""
+    def take(self, entry: Entry, view_digest: int, *, displace: bool = True) -> WriteAnswer:
+        """Merge an entry."""
         newer, refusal = self.shared.write(entry, displace=displace)
         other_view = view_digest != self._cluster.view.digest
         if refusal is None and (other_view or self.shared.entries.place(entry.key) is Place.SPARE):
             self._misplaced(entry.key)
         # An expired entry counts as written, as it would not exist any more.
-        return newer, str(refusal) if refusal is not None and refusal is not Refusal.EXPIRED else ""
+        return WriteAnswer(newer, refusal if refusal is not None and refusal is not Refusal.EXPIRED else "")
 
     def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
         """Read some keys.
@@ -159,11 +168,11 @@ class StoreService(Service):
             except InvalidMessage as error:
                 response.refused.append(RefusalMessage(key=message.key, reason=error.message))
                 continue
-            newer, reason = self.take(entry, request.view, displace=not request.only_if_room)
-            if reason:
-                response.refused.append(RefusalMessage(key=entry.key, reason=reason))
-            elif newer is not None:
-                response.newer.append(self.shared.encode(newer))
+            answer = self.take(entry, request.view, displace=not request.only_if_room)
+            if answer.refusal:
+                response.refused.append(RefusalMessage(key=entry.key, reason=answer.refusal))
+            elif answer.newer is not None:
+                response.newer.append(self.shared.encode(answer.newer))
         with self._lock:
             self.counts.writes += 1
             self.counts.refused += len(response.refused)

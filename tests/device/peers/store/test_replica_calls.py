@@ -62,9 +62,9 @@ def test_an_answer_to_a_write_about_another_key_is_refused(
 
 def test_newer_entries_and_reasons_of_refusals_are_returned(calls: ReplicaCalls) -> None:
     newer, _ = calls.newer_of("k", reply(WriteResponse(newer=[deleted("k")])))
-    assert newer == [Entry("k", cleared=Stamp(7, 1), renewed=Stamp(7, 1))]
+    assert newer == Entry("k", cleared=Stamp(7, 1), renewed=Stamp(7, 1))
     refused = WriteResponse(refused=[RefusalMessage(key="k", reason="full")])
-    assert calls.newer_of("k", reply(refused)) == ([], "full")
+    assert calls.newer_of("k", reply(refused)) == (None, "full")
 
 
 def test_the_timeout_follows_response_times_down_to_its_minimum() -> None:
