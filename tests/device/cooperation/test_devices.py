@@ -3,14 +3,13 @@
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
 from nearsight import Recognizer
 from nearsight.device.cooperation.protocol import model_key, next_key, popularity_key
 from nearsight.device.peers.store import shared_store
-from support.gallery import exhibit_model, exhibit_models, photo_features
+from support.gallery import photo_features
 from support.sharing_devices import Scene, account, counted, holds, name
 from support.waiting import LONG_S, wait_until
 
@@ -106,26 +105,6 @@ def test_models_of_a_closed_device_are_fetched_from_another(scene: Scene) -> Non
     holds(devices[2], 0, 1, 2, 3, 4)
     assert account(devices[2]).peer_models == 5
     assert len(scene.edge.fetched) == 5
-
-
-def test_a_new_version_at_the_cloud_replaces_the_old_one_on_all_devices(scene: Scene) -> None:
-    cloud = scene.cloud()
-    first, second = (scene.device(edge=None, cloud=cloud.endpoint) for _ in range(2))
-    scene.meet()
-    for device in (first, second):
-        device.recognize_blocking(photo_features(0))
-        holds(device, 0)
-    newer = replace(exhibit_model(0), version=2, label="restored")
-    cloud.set_models([newer, *exhibit_models(5)[1:]])
-    for device in (first, second):
-
-        def is_new(device: Recognizer = device) -> bool:
-            found = device.recognize_blocking(photo_features(0))
-            return (found.answered_by, found.label) == ("device", "restored")
-
-        wait_until(is_new, what="the new version on the device")
-    assert cloud.fetched.count(name(0)) == 2
-    assert account(second).rejected_models == 0
 
 
 def test_every_step_is_counted_once_also_if_devices_close_immediately(scene: Scene) -> None:
