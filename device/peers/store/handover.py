@@ -70,8 +70,8 @@ class Members:
     always: frozenset[NodeId] = frozenset()
     """Those that were members all the time, without a restart. Empty: it is unknown what each node has."""
 
-    def and_of(self, other: Members) -> Members:
-        """The members of both times; unknown if there were too many."""
+    def combined_with(self, other: Members) -> Members:
+        """The members during both times; unknown if there were too many."""
         ever = self.ever | other.ever
         return Members(ever, self.always & other.always) if len(ever) <= _MOST_FORMER_NODES else Members()
 
@@ -184,7 +184,9 @@ class HandoverWorker:
         stayed = {node for node, _ in before.incarnations.items() & after.incarnations.items()}
         now_s = self._clock.monotonic()
         with self._lock:
-            self._members = self._members.and_of(Members(before.nodes | after.nodes, frozenset(stayed)))
+            self._members = self._members.combined_with(
+                Members(before.nodes | after.nodes, frozenset(stayed))
+            )
             self._notify_all = True
             self._failures = 0
             if now_s - self._changed_s > CALM_AFTER_S:
@@ -209,7 +211,7 @@ class HandoverWorker:
             if node not in nodes or recently:
                 return
             self._requested_s[node] = now_s
-            self._members = self._members.and_of(Members(nodes, nodes - {node}))
+            self._members = self._members.combined_with(Members(nodes, nodes - {node}))
             self._requesters.add(node)
         self._schedule()
 
@@ -250,7 +252,7 @@ class HandoverWorker:
             return
         with self._lock:
             self._misplaced.update(key for key in misplaced if key in self._shared.entries)
-            self._members = self._members.and_of(members)
+            self._members = self._members.combined_with(members)
             # Nodes that received completion need no second message; after another change all nodes
             # receive one.
             self._requesters |= failed & notified

@@ -113,7 +113,7 @@ def test_the_memory_for_a_node_that_receives_nothing_is_bounded(device: _Device)
         device.worker.misplaced(f"key {number} that was evicted")
         device.worker._run()
     assert len(device.worker._members.ever) <= 22
-    assert Members(frozenset(map(NodeId, range(9000)))).and_of(Members()) == Members()
+    assert Members(frozenset(map(NodeId, range(9000)))).combined_with(Members()) == Members()
     assert device.worker._misplaced == set()
 
 

@@ -94,7 +94,7 @@ class Group:
         else:
             self.held[node], self.members[node] = set(), Members()
         seen = changed(before, frozenset(self.held))
-        self.members = {each: known.and_of(seen) for each, known in self.members.items()}
+        self.members = {each: known.combined_with(seen) for each, known in self.members.items()}
 
     def offers(self, giver: NodeId, after: frozenset[NodeId] | None = None) -> Offers:
         after = frozenset(self.held) if after is None else after
