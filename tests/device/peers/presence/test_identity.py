@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-import zmq
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.rpc.allow_list import allow_client, forbid_client
@@ -19,13 +18,6 @@ from nearsight.device.peers.presence.identity import (
     random_node_id,
     shown,
 )
-
-
-def test_the_id_is_a_function_of_the_key() -> None:
-    public, other = (zmq.curve_keypair()[0].decode() for _ in range(2))
-    assert node_id_of_key(public) == node_id_of_key(public)
-    assert node_id_of_key(public) != node_id_of_key(other)
-    assert is_node_id(node_id_of_key(public))
 
 
 def test_a_known_key_has_a_known_id() -> None:
@@ -44,24 +36,16 @@ def test_ids_are_shown_with_16_digits() -> None:
     assert shown(255) == "00000000000000ff"
 
 
-def test_the_key_of_an_allowed_node_is_found_by_its_id(tmp_path: Path) -> None:
-    phone = generate_keys(tmp_path / "keys", "phone")
-    allow_client(phone.public_file, tmp_path / "peers")
-    allowed = AllowedPeers(tmp_path / "peers")
-    node = node_id_of_key(phone.public_key)
-    assert allowed.public_key(node) == phone.public_key
-    assert allowed.node_named("phone") == node
-    assert allowed.public_key(NodeId(5)) is None
-
-
-def test_keys_are_added_and_removed_without_a_restart(tmp_path: Path) -> None:
+def test_keys_are_found_by_the_id_and_added_and_removed_without_a_restart(tmp_path: Path) -> None:
     (tmp_path / "peers").mkdir()
     allowed = AllowedPeers(tmp_path / "peers")
     phone = generate_keys(tmp_path / "keys", "phone")
     node = node_id_of_key(phone.public_key)
+    assert is_node_id(node) and allowed.public_key(node) is None
     allow_client(phone.public_file, tmp_path / "peers")
     allowed.refresh()
-    assert allowed.public_key(node) == phone.public_key
+    assert (allowed.public_key(node), allowed.node_named("phone")) == (phone.public_key, node)
+    assert allowed.public_key(NodeId(5)) is None
     forbid_client("phone", tmp_path / "peers")
     allowed.refresh()
     assert allowed.public_key(node) is None
