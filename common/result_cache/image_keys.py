@@ -44,6 +44,7 @@ _MIN_FEATURES = 20
 """Minimum number of features. Photos with fewer are rarely recognised, and their min-hashes are random."""
 _STRONGEST = 300
 """Maximum number of features used; with fewer, descriptions of similar photos differ more."""
+_FEATURE_STEP, _FEATURE_GRIDS = 1.1, 16
 _PLACE_GAIN = 6.0
 """Weight of a shift by the photo's longer side, relative to one bit of a mean byte."""
 _MOST_NUMBERS = 64
@@ -54,7 +55,6 @@ _PRIME = (1 << 31) - 1
 class PhotoKeys(Generic[P]):
     """A function from photos, or from their features, to alternative keys of 128 bits each."""
 
-    name: str
     describe: Callable[[P], Rows | None]
     """Computes numbers (alternatives, N); None if the photo has too little content to be distinguished."""
     seed: int = field(default=SECRET, repr=False)
@@ -118,21 +118,16 @@ def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
         numbers[0] = frequencies[0] / (_SIDE * _MEAN_LEVELS)
         return rounded(np.concatenate([numbers, means]) if len(means) else numbers)
 
-    return PhotoKeys(f"layout({step:g}, {grids})", describe)
+    return PhotoKeys(describe)
 
 
-def feature_keys(step: float = 1.1, grids: int = 16) -> PhotoKeys[Features]:
-    """Keys from the bits per byte of the mean descriptor and the positions of keypoints, with ``grids``.
+def feature_keys() -> PhotoKeys[Features]:
+    """Keys from the bits per byte of the mean descriptor and the positions of keypoints.
 
     Single descriptors change with every movement; the mean of many is nearly constant. It distinguishes less
     than a layout: pictures with the same texture may share a key.
-
-    Raises
-    ------
-    InvalidArgument
-        If the step is not positive, or there is no grid.
     """
-    rounded = _rounding(step, grids)
+    rounded = _rounding(_FEATURE_STEP, _FEATURE_GRIDS)
 
     def describe(features: Features) -> Rows | None:
         if len(features) < _MIN_FEATURES:
@@ -141,56 +136,42 @@ def feature_keys(step: float = 1.1, grids: int = 16) -> PhotoKeys[Features]:
         places = features.keypoints[:_STRONGEST] * (_PLACE_GAIN / max(features.image_size))
         return rounded(np.concatenate([bits, places.mean(axis=0), places.std(axis=0)]))
 
-    return PhotoKeys(f"features({step:g}, {grids})", describe)
+    return PhotoKeys(describe)
 
 
-def perceptual_hash(side: int = 8) -> PhotoKeys[Pixels]:
-    """The signs of the lowest ``side`` x ``side`` frequencies relative to their median (pHash); one key.
-
-    Raises
-    ------
-    InvalidArgument
-        If ``side`` is out of range.
-    """
-    if not 2 <= side <= _HASH_SIDE_PX:
-        raise InvalidArgument(f"a perceptual hash has 2 to {_HASH_SIDE_PX} frequencies a side, got {side}")
+def perceptual_hash() -> PhotoKeys[Pixels]:
+    """The signs of the lowest 8 x 8 frequencies relative to their median (pHash); one key."""
 
     def describe(pixels: Pixels) -> Rows | None:
         small = _small(pixels, _HASH_SIDE_PX)
         grey = small if small.ndim == 2 else cv2.cvtColor(small, cv2.COLOR_BGR2GRAY)
         if grey.std() < _FLAT_LEVELS:
             return None
-        numbers = cv2.dct(grey)[:side, :side].ravel()[1:]  # without the first, which depends on the exposure
+        # Without the first, which depends on the exposure.
+        numbers = cv2.dct(grey)[:_SIDE, :_SIDE].ravel()[1:]
         return np.asarray(numbers > np.median(numbers))[None]
 
-    return PhotoKeys(f"perceptual_hash({side})", describe)
+    return PhotoKeys(describe)
 
 
-def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Features]:
-    """Keys from min-hashes of the words formed by ``bits`` of each descriptor; ``rows`` hashes form one key.
+def min_hash() -> PhotoKeys[Features]:
+    """Eight keys, each of two min-hashes of the words formed by 12 bits of each descriptor.
 
-    For each of the ``tables``, the probability that two photos share a key is the overlap of their sets of
-    words to the power of ``rows`` (Broder, 1997).
-
-    Raises
-    ------
-    InvalidArgument
-        If a number is out of range.
+    The probability that two photos share a certain key is the overlap of their sets of words, squared
+    (Broder, 1997).
     """
-    if not (1 <= bits <= 62 and rows >= 1 and tables >= 1):
-        raise InvalidArgument(f"min-hash takes 1 to 62 bits, rows and tables, got {bits}, {rows}, {tables}")
     rng = np.random.default_rng(0)
-    chosen = rng.choice(256, bits, replace=False)
-    factors, terms = rng.integers(1, _PRIME, (2, rows * tables))
+    chosen = rng.choice(256, 12, replace=False)
+    factors, terms = rng.integers(1, _PRIME, (2, 16))
 
     def describe(features: Features) -> Rows | None:
         if len(features) < _MIN_FEATURES:
             return None
-        words = np.unpackbits(features.descriptors, axis=1)[:, chosen] @ (1 << np.arange(bits))
-        hashes = (words[:, None] % _PRIME * factors + terms) % _PRIME
-        return np.asarray(hashes.min(axis=0)).reshape(tables, rows)
+        words = np.unpackbits(features.descriptors, axis=1)[:, chosen] @ (1 << np.arange(12))
+        hashes = (words[:, None] * factors + terms) % _PRIME
+        return np.asarray(hashes.min(axis=0)).reshape(8, 2)
 
-    return PhotoKeys(f"min_hash({bits}, {rows}, {tables})", describe)
+    return PhotoKeys(describe)
 
 
 def thumbnail_of(pixels: Pixels) -> bytes:
