@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,27 +125,23 @@ def _make(name: str, path: Path, seed: int, shrink: int) -> None:
         raise InvalidArgument(f"{name} cannot be built: {lines[-1] if lines else 'no file was written'}")
 
 
-def _module(name: str) -> str:
-    if name == "MuseumCNN":
-        return "museum_network"
-    if name in _VIDEO:
-        return "video_networks"
-    return "torch_networks" if name in _BY_HAND else "keras_networks"
-
-
-_NEEDS: Mapping[str, Sequence[str]] = MappingProxyType(
+_BUILDERS: Mapping[str, tuple[Collection[str], Sequence[str]]] = MappingProxyType(
     {
-        "video_networks": ("onnx",),
-        "museum_network": ("onnx", "torch"),
-        "torch_networks": ("torch", "onnx", "onnxscript"),
-        "keras_networks": ("keras", "torch", "onnx", "onnxscript"),
+        "video_networks": (_VIDEO, ("onnx",)),
+        "museum_network": (("MuseumCNN",), ("onnx", "torch")),
+        "torch_networks": (_BY_HAND, ("torch", "onnx", "onnxscript")),
+        "keras_networks": ((), ("keras", "torch", "onnx", "onnxscript")),
     }
 )
-"""Libraries that each module needs."""
+"""Modules, with the networks that each builds, and the libraries that it needs. Keras has all others."""
+
+
+def _module(name: str) -> str:
+    return next((one for one, (names, _) in _BUILDERS.items() if name in names), "keras_networks")
 
 
 def _require_zoo(names: Sequence[str]) -> None:
-    needs = dict.fromkeys(library for name in names for library in _NEEDS[_module(name)])
+    needs = dict.fromkeys(library for name in names for library in _BUILDERS[_module(name)][1])
     missing = [one for one in needs if find_spec(one) is None]
     if missing:
         raise MissingDependency(

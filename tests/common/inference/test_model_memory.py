@@ -336,6 +336,29 @@ def test_closing_fails_waiting_requests(place: Place, gate: threading.Event) -> 
         memory.request("one")
 
 
+def test_jobs_that_wait_for_a_thread_fail_when_the_daemon_stops(place: Place, gate: threading.Event) -> None:
+    place.add("one")
+    memory, begun, ends = place.memory(), threading.Barrier(3), threading.Event()
+
+    def job(_: Lease) -> bool:
+        begun.wait(LONG_S)
+        return ends.wait(LONG_S)
+
+    gate.clear()
+    absent = [memory.request("one") for _ in range(3)]
+    jobs = [memory.when_loaded(one, job) for one in absent if isinstance(one, Absent)]
+    gate.set()
+    begun.wait(LONG_S)  # two jobs occupy the threads
+    closing = threading.Thread(target=memory.close)
+    closing.start()
+    wait_until(lambda: memory._closed, what="the end")
+    ends.set()
+    closing.join(LONG_S)
+    assert [one.result(LONG_S) for one in jobs[:2]] == [True, True]
+    with pytest.raises(Unavailable, match="the daemon stops"):
+        jobs[2].result(LONG_S)
+
+
 def test_without_the_library_a_request_says_how_to_install_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

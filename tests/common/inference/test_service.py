@@ -8,6 +8,7 @@ import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidMessage, NotFound
+from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.service import InferenceService, ModelsService
@@ -16,7 +17,7 @@ from nearsight.common.inference.tensors import tensors_from_proto, tensors_to_pr
 from nearsight.common.rpc.allow_list import Caller
 from nearsight.common.rpc.service import CallContext, Deadline
 from nearsight.protos import inference_pb2 as pb
-from support.networks import add_network, adder_network, lease_of
+from support.networks import add_network, adder_network, lease_of, runtime_version
 from support.waiting import LONG_S
 
 
@@ -24,7 +25,8 @@ from support.waiting import LONG_S
 def networks(tmp_path: Path) -> Path:
     repository = ModelRepository(tmp_path / "models")
     for name in ("mine", "theirs"):
-        add_network(repository, name, adder_network(tmp_path / f"{name}.onnx"), ())
+        added = add_network(repository, name, adder_network(tmp_path / f"{name}.onnx"), ())
+        repository.note_measured(added, Measurement(500_000, 5.0, 1.0, 0.5, runtime_version()))
     return tmp_path / "models"
 
 

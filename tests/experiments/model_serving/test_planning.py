@@ -47,7 +47,7 @@ def planned() -> Plan:
     return plan(log(), COSTS, ("lru", "cremebrulee"), (100, 200, 300, 400, 500))
 
 
-@pytest.fixture(scope="module", params=range(5))
+@pytest.fixture(scope="module", params=range(3))
 def unequal(request: pytest.FixtureRequest) -> tuple[ModelRequests, dict[str, ModelCosts], Plan]:
     """Models of different sizes with phases of popularity, and their plan."""
     rng = np.random.default_rng(request.param)
