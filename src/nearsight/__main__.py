@@ -174,7 +174,7 @@ class LazyGroup(TyperGroup):
             for panel, commands in _PANELS.items()
             for name, command in commands.items()
         }
-        _make_readable(self)
+        _prepare(self)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find and import the command that the arguments name."""
@@ -238,38 +238,31 @@ def load_command(name: str, command: LazyCommand) -> Any:
     loaded.name = name
     # Every typer application has options to install completion; only the main command should show them.
     loaded.params = [option for option in loaded.params if option.name not in _COMPLETION]
-    _make_readable(loaded)
-    _refuse_empty_paths(loaded)
+    _prepare(loaded)
     return loaded
 
 
-def _make_readable(command: Any) -> None:
-    """Let the help text of a command flow at any width, and hide the metavariable of flags."""
+def _prepare(command: Any) -> None:
+    """Let the help text of a command flow at any width, hide the metavariable of flags, check its paths."""
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for option in command.params:
         if getattr(option, "is_flag", False):
             option.metavar = ""
-    for inner in getattr(command, "commands", {}).values():
-        _make_readable(inner)
-
-
-def _refuse_empty_paths(command: Any) -> None:
-    """Let a command refuse ``""`` as a path, such as an unset variable: it would mean the current folder."""
-
-    def checked(option: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-        if value == "" or (isinstance(value, list | tuple) and "" in value):
-            is_option = option.param_type_name == "option"
-            name = option.opts[0] if is_option else option.metavar or option.name.upper()
-            raise InvalidArgument(f"the path {name} is empty", advice="name a file or a folder")
-        return process(ctx, value)
-
-    for option in command.params:
         kind = option.type_descriptor.annotation
         if Path in {kind, *get_args(kind)}:
-            option.process_value = partial(checked, option, option.process_value)
+            option.process_value = partial(_not_empty, option, option.process_value)
     for inner in getattr(command, "commands", {}).values():
-        _refuse_empty_paths(inner)
+        _prepare(inner)
+
+
+def _not_empty(option: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    """Refuse ``""`` as a path, such as an unset variable: it would mean the current folder."""
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
+        is_option = option.param_type_name == "option"
+        name = option.opts[0] if is_option else option.metavar or option.name.upper()
+        raise InvalidArgument(f"the path {name} is empty", advice="name a file or a folder")
+    return process(ctx, value)
 
 
 app = typer.Typer(
