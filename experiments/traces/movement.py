@@ -21,6 +21,16 @@ _ZIPF_EXPONENT = 0.8
 """The attractiveness of the r-th most popular exhibit is proportional to r ** -0.8."""
 _SPACING_M = 1.6
 """Distance between neighbouring exhibits on a wall."""
+_REACH_M = 1.3
+"""Distance over which the attraction of an exhibit falls to 1/e."""
+_SEEN_FACTOR = 0.25
+"""Factor of the attraction of an exhibit after it was seen."""
+_STOPS, _STOPS_SIGMA = 34.0, 0.45
+"""Number of exhibits at which a visitor stops: log-normal, with this median."""
+_DWELL_S, _DWELL_SIGMA = 14.0, 0.9
+"""Time before one exhibit: log-normal, with this median."""
+_WALK_M_PER_S = 0.9
+"""Walking speed between exhibits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,28 +80,6 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
     return FloorPlan(positions_m, attractiveness / attractiveness.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """Parameters of how visitors move and look."""
-
-    reach_m: float = 1.3
-    """Distance over which the attraction of an exhibit falls to 1/e."""
-    seen_factor: float = 0.25
-    """Factor of the attraction of an exhibit after it was seen."""
-    onward: float = 1.0
-    """Preference for exhibits further along the tour over those behind; 0: no preference."""
-    stops_median: float = 34.0
-    stops_sigma: float = 0.45
-    """Number of exhibits at which a visitor stops: log-normal."""
-    dwell_median_s: float = 14.0
-    dwell_sigma: float = 0.9
-    """Time before one exhibit: log-normal."""
-    walk_m_per_s: float = 0.9
-    """Walking speed between exhibits."""
-    open_s: float = 8 * 3600.0
-    """Arrivals of visitors are uniformly distributed over this time."""
-
-
 def generate_visits(
     rng: np.random.Generator,
     *,
@@ -99,7 +87,7 @@ def generate_visits(
     exhibits_per_section: int = 44,
     visitors: int = 180,
     exhibits: Sequence[str] | None = None,
-    behaviour: Behaviour | None = None,
+    open_s: float = 8 * 3600.0,
 ) -> tuple[Visit, ...]:
     """Generate the visits of all visitors, in the order of visitors and times.
 
@@ -112,7 +100,8 @@ def generate_visits(
     visitors : int
     exhibits : sequence of str, optional
         Names, section by section. Default: the ids of a generated museum's first objects, 0001, 0002, …
-    behaviour : Behaviour, optional
+    open_s : float
+        Arrivals of visitors are uniformly distributed over this time.
 
     Raises
     ------
@@ -128,23 +117,22 @@ def generate_visits(
             f"{sections} sections of {exhibits_per_section} need {count} different exhibits, "
             f"got {len(set(names))}"
         )
-    how = behaviour if behaviour is not None else Behaviour()
     plan = draw_floor_plan(exhibits_per_section, rng)
-    pull = _pull(plan, how)
+    pull = _pull(plan)
     digits = max(3, len(str(visitors)))
     visits: list[Visit] = []
     for visitor in range(visitors):
         first = visitor % sections * exhibits_per_section
         places = names[first : first + exhibits_per_section]
-        visits.extend(_walk(f"visitor-{visitor + 1:0{digits}d}", places, plan, pull, how, rng))
+        visits.extend(_walk(f"visitor-{visitor + 1:0{digits}d}", places, plan, pull, open_s, rng))
     return tuple(visits)
 
 
-def _pull(plan: FloorPlan, how: Behaviour) -> NDArray[np.float64]:
+def _pull(plan: FloorPlan) -> NDArray[np.float64]:
     """Attraction of each exhibit (column) for a visitor before another exhibit (row), (N, N)."""
     order = np.arange(len(plan))
     ahead = np.tanh((order[None] - order[:, None]) / 2)
-    pull = plan.attractiveness**0.7 * np.exp(-plan.distances_m / how.reach_m + how.onward * ahead)
+    pull = plan.attractiveness**0.7 * np.exp(-plan.distances_m / _REACH_M + ahead)
     np.fill_diagonal(pull, 0)
     return np.asarray(pull)
 
@@ -154,23 +142,23 @@ def _walk(
     places: Sequence[str],
     plan: FloorPlan,
     pull: NDArray[np.float64],
-    how: Behaviour,
+    open_s: float,
     rng: np.random.Generator,
 ) -> list[Visit]:
     distances_m = plan.distances_m
-    stops = max(2, round(how.stops_median * np.exp(rng.normal(0, how.stops_sigma))))
-    now_s = float(rng.uniform(0, how.open_s))
+    stops = max(2, round(_STOPS * np.exp(rng.normal(0, _STOPS_SIGMA))))
+    now_s = float(rng.uniform(0, open_s))
     interest = np.ones(len(plan))
     at = int(rng.choice(min(5, len(plan))))
     visits: list[Visit] = []
     for _ in range(stops):
-        dwell_s = max(1.0, how.dwell_median_s * float(np.exp(rng.normal(0, how.dwell_sigma))))
+        dwell_s = max(1.0, _DWELL_S * float(np.exp(rng.normal(0, _DWELL_SIGMA))))
         visits.append(Visit(visitor, places[at], round(now_s, 1), round(now_s + dwell_s, 1)))
-        interest[at] = how.seen_factor
+        interest[at] = _SEEN_FACTOR
         chances = pull[at] * interest
         if not chances.any():
             break
         following = int(rng.choice(len(plan), p=chances / chances.sum()))
-        now_s += dwell_s + float(distances_m[at, following]) / how.walk_m_per_s
+        now_s += dwell_s + float(distances_m[at, following]) / _WALK_M_PER_S
         at = following
     return visits

@@ -183,10 +183,11 @@ class Figure(Experiment):
             "settings": numbers.nested(rows, ("setting",), setting_numbers),
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """Presence, failed gets, and latencies relative to those of Kademlia."""
-        presence = summary["presence"]
-        return (*(_presence_targets(presence) if presence else ()), *_lookup_targets(summary["settings"]))
+        if summary["presence"]:
+            yield from _presence_targets(summary["presence"])
+        yield from _lookup_targets(summary["settings"])
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per setting and store."""
@@ -224,34 +225,25 @@ class Figure(Experiment):
         return picture
 
 
-def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
+def _presence_targets(found: Mapping[str, Any]) -> Iterator[Target]:
     nodes, period_s = found["nodes"], found["period_s"]
     seen_s, gone_s = found["all_see_all_s"], found["gone_s"]["most"]
     beacons = found["beacon_bytes_s"]["most_of_a_device"]
     frames = found["interface_bytes_s"]["most_of_a_device"]
     latest_s = found["departure_s"] + LATEST_GONE_S
     most_bytes_s = round(MOST_BEACON_BYTES_S * nodes / 20 * 5.0 / period_s, 1)
-    return (
-        Target.at_most(f"all {nodes} nodes see each other within two periods [s]", seen_s, 2 * period_s),
-        Target.at_most(f"a killed node is removed within T + 2 s = {latest_s:g} s [s]", gone_s, latest_s),
-        Target.at_most(
-            f"beacons of a device, both ways, with IP and UDP headers, at most {most_bytes_s:g} bytes/s",
-            beacons,
-            most_bytes_s,
-        ),
-        Target.at_most(
-            f"all frames of an idle device at most {most_bytes_s:g} bytes/s (0: not measured)",
-            frames,
-            most_bytes_s,
-        ),
-    )
+    yield Target.at_most(f"all {nodes} nodes see each other within two periods [s]", seen_s, 2 * period_s)
+    yield Target.at_most(f"a killed node is removed within T + 2 s = {latest_s:g} s [s]", gone_s, latest_s)
+    text = f"beacons of a device, both ways, with IP and UDP headers, at most {most_bytes_s:g} bytes/s"
+    yield Target.at_most(text, beacons, most_bytes_s)
+    text = f"all frames of an idle device at most {most_bytes_s:g} bytes/s (0: not measured)"
+    yield Target.at_most(text, frames, most_bytes_s)
 
 
-def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
-    targets = []
+def _lookup_targets(settings: Mapping[str, Any]) -> Iterator[Target]:
     for number, setting in enumerate(settings.values()):
         ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
-        targets.append(Target.at_most(f"{setting['title']}: failed gets", ours["failed"], 0))
+        yield Target.at_most(f"{setting['title']}: failed gets", ours["failed"], 0)
         for reading in (ALL_GETS, OVER_NETWORK):
             if min(ours[reading]["count"], theirs[reading]["count"]) < LEAST_GETS:
                 continue
@@ -259,8 +251,7 @@ def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
                 ratio = ours[reading][name] / theirs[reading][name]
                 note = _own_storage(ours, theirs) if number else _each(setting["ratios"][reading], name)
                 text = f"{setting['title']}, {reading}: {name[:3]} relative to Kademlia at most {most:.2f}"
-                targets.append(Target.at_most(text, ratio, most, note, digits=4))
-    return tuple(targets)
+                yield Target.at_most(text, ratio, most, note, digits=4)
 
 
 def _each(repetitions: Sequence[Mapping[str, float]], name: str) -> str:

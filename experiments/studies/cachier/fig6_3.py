@@ -83,19 +83,17 @@ class Figure(Experiment):
         counted = [{**row, "order": f"order {row['order']}", "top": f"top {row['top']}"} for row in rows]
         return {"accuracy": numbers.nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """The paper's findings on real visitors: the first order is best, and accurate; none without them."""
         found = summary["accuracy"]
-        targets = [
-            _first_order_is_best(trace, found[trace][BARE], top)
-            for trace in (RAW, STEADY)
-            if trace in found
-            for top in ("top 5", "top 8")
-        ]
+        for trace in (RAW, STEADY):
+            if trace in found:
+                yield from (
+                    _first_order_is_best(trace, found[trace][BARE], top) for top in ("top 5", "top 8")
+                )
         if RAW in found:
             top3 = found[RAW][BARE]["order 1"]["top 3"]["mean"]
-            targets.append(Target.at_least("real visitors, raw, order 1: top 3 at least 0.70", top3, 0.7))
-        return tuple(targets)
+            yield Target.at_least("real visitors, raw, order 1: top 3 at least 0.70", top3, 0.7)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind of visitors, order and prior."""

@@ -160,11 +160,10 @@ class Figure(Experiment):
         """``traces.<trace>.<configuration>``: median latencies over repetitions; shares of all photos."""
         return {"traces": numbers.nested(rows, ("trace", "tiers"), _configuration)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """Prefetching relative to only cloud, and adaptive relative to fixed extraction."""
-        return tuple(
-            target for trace, found in summary["traces"].items() for target in _targets(trace, found)
-        )
+        for trace, found in summary["traces"].items():
+            yield from _targets(trace, found)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind of visitors and configuration."""
@@ -227,24 +226,21 @@ def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
     }
 
 
-def _targets(trace: str, found: Mapping[str, Any]) -> list[Target]:
+def _targets(trace: str, found: Mapping[str, Any]) -> Iterator[Target]:
     cloud = found[ONLY_CLOUD]
-    targets = []
     for name in (FIXED, ADAPTIVE):
         one = found[name]
         share = one["answered_by"]["device"]
         ratio = one["p50_ms"]["median"] / cloud["p50_ms"]["median"]
         recall, precision = (one[key] - cloud[key] for key in ("recall", "precision"))
-        targets += [
-            Target.at_least(f"{trace}, {name}: answered on the device, at least 0.60", share, ON_DEVICE),
-            Target.at_most(f"{trace}, {name}: p50 over only-cloud's, at most 0.10", ratio, TENTH),
-            Target.at_least(f"{trace}, {name}: recall minus only-cloud's, not below 0", recall, 0),
-            Target.at_least(f"{trace}, {name}: precision minus only-cloud's, not below 0", precision, 0),
-        ]
+        yield Target.at_least(f"{trace}, {name}: answered on the device, at least 0.60", share, ON_DEVICE)
+        yield Target.at_most(f"{trace}, {name}: p50 over only-cloud's, at most 0.10", ratio, TENTH)
+        yield Target.at_least(f"{trace}, {name}: recall minus only-cloud's, not below 0", recall, 0)
+        yield Target.at_least(f"{trace}, {name}: precision minus only-cloud's, not below 0", precision, 0)
     pairs = zip(found[ADAPTIVE]["p50_ms"]["each"], found[FIXED]["p50_ms"]["each"], strict=True)
     faster = float(np.median([adaptive / fixed for adaptive, fixed in pairs]))
     text = f"{trace}: p50 of adaptive extraction over that of 600 features, below 1"
-    return [*targets, Target(text, faster, faster < 1)]
+    yield Target(text, faster, faster < 1)
 
 
 def _draw_latencies(axes: Axes, latencies: Mapping[str, Sequence[float]], found: Mapping[str, Any]) -> None:

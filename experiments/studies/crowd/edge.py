@@ -19,7 +19,7 @@ from nearsight.edge.cache_size import Costs
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
 from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.settings import CacheSettings
-from nearsight.experiments.traces.movement import Behaviour, generate_visits
+from nearsight.experiments.traces.movement import generate_visits
 
 _FETCH_S = 0.3
 _JITTER = 0.2
@@ -56,7 +56,7 @@ def section_requests(section: int, stay_s: float, rng: np.random.Generator) -> R
         exhibits_per_section=_SECTION,
         visitors=visitors,
         exhibits=names,
-        behaviour=Behaviour(open_s=long_s + _LEAD_S),
+        open_s=long_s + _LEAD_S,
     )
     asked = sorted(
         (visit.start_s + moment - _LEAD_S, visit.exhibit)

@@ -149,17 +149,15 @@ class Figure(Experiment):
             },
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """Ten seconds after the burst, latencies are as before and no photo fails."""
-        targets = []
         for who in STEADY:
             ratio = summary["as_before"][who]
             text = f"{who}: p50 from 10 s after the burst over that before it, at most {RECOVERED:g}"
             note = f"{ratio['min']:g} to {ratio['max']:g} in {numbers.counted(len(ratio['each']), 'burst')}"
-            targets.append(Target.at_most(text, ratio["median"], RECOVERED, note))
+            yield Target.at_most(text, ratio["median"], RECOVERED, note)
             failed = summary["who"][who][AFTER]["failed"]
-            targets.append(Target.at_most(f"{who}: photos without answer after the burst", failed, 0))
-        return tuple(targets)
+            yield Target.at_most(f"{who}: photos without answer after the burst", failed, 0)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per type of device and phase."""

@@ -74,18 +74,14 @@ class Figure(OnMachines):
             "visitors": {number: _numbers(of_all) for number, of_all in grouped(rows, "visitors").items()},
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """The full system fails no more than the best simpler configuration, beyond chance."""
-        return tuple(
-            Target.at_least(
+        for visitors, one in summary["visitors"].items():
+            text = (
                 f"{visitors} visitors: the full system fails no more than {NAMES[one['best']]}; a "
-                f"difference by chance has a probability of at least {CHANCE:g}",
-                one["p_more"],
-                CHANCE,
-                _in_words(one),
+                f"difference by chance has a probability of at least {CHANCE:g}"
             )
-            for visitors, one in summary["visitors"].items()
-        )
+            yield Target.at_least(text, one["p_more"], CHANCE, _in_words(one))
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One row per number of visitors and configuration."""

@@ -32,6 +32,7 @@ from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.studies.answers import answer_numbers, latencies_ms, photo_row, sent_late_ms
+from nearsight.experiments.studies.cachier.scale.configurations import COLOURS
 from nearsight.experiments.studies.twin_validation.bench import (
     CONFIGURATIONS_COMPARED,
     FIT,
@@ -47,7 +48,6 @@ MOST_ERROR = 0.15
 MOST_POINTS = 0.03
 _SMOKE_POINTS = (FIT, "baseline")
 _NAMES = {ONLY_CLOUD: "only cloud", LOAD_BALANCED: "load-balanced edge", ADAPTIVE: "full system"}
-_COLOURS = {ONLY_CLOUD: "#c2571a", LOAD_BALANCED: "#1f6f8b", ADAPTIVE: "#4f7a28"}
 _LINES = {TESTBED: "-", TWIN: "--"}
 _LATENCIES, _SHARES = ("p50", "p95"), ("device", "edge")
 _COMPARED = (*_LATENCIES, *_SHARES)
@@ -90,15 +90,11 @@ class Figure(Experiment):
         """
         return {"points": numbers.nested(rows, ("point", "tiers"), _compared)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """Errors at all points except that of the fit."""
-        return tuple(
-            target
-            for point, configurations in summary["points"].items()
-            if point != FIT
-            for tiers, one in configurations.items()
-            for target in _targets(f"{point}, {tiers}", one, summary["points"][FIT][tiers]["itself"])
-        )
+        for point, tiers, one in numbers.leaves(summary["points"], 2):
+            if point != FIT:
+                yield from _targets(f"{point}, {tiers}", one, summary["points"][FIT][tiers]["itself"])
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per point and configuration: testbed / twin."""
@@ -215,9 +211,8 @@ def _shown(itself: Mapping[str, float]) -> str:
     return f"{100 * itself['p50']:.0f}, {100 * itself['p95']:.0f} %" if itself else ""
 
 
-def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) -> list[Target]:
+def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) -> Iterator[Target]:
     """``itself``: difference between two sessions of the testbed with the same trace."""
-    targets = []
     for name in _COMPARED:
         text, most, unit = f"error of {name}, at most 0.15", MOST_ERROR, "%"
         if name in _SHARES:
@@ -230,8 +225,7 @@ def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) ->
             note += f"{same} {100 * itself[name]:.0f} {unit}, "
         note += f"runs of the twin vary by {100 * one['scatter'][name]:.0f} {unit}"
         error = one["errors"][name]
-        targets.append(Target(f"{where}: {text}", error, abs(error) <= most, note))
-    return targets
+        yield Target(f"{where}: {text}", error, abs(error) <= most, note)
 
 
 def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Mapping[str, Any]) -> None:
@@ -241,7 +235,7 @@ def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Map
             drawing.distribution(
                 axes,
                 latencies[tiers][source],
-                color=_COLOURS[tiers],
+                color=COLOURS[tiers],
                 linestyle=style,
                 linewidth=1.6,
                 label=f"{_NAMES[tiers]}, {source}",

@@ -33,8 +33,7 @@ def accuracy(walks: Sequence[tuple[str, ...]], order: int, top: int) -> float:
     return float(np.mean(steps))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("sections", [1, 3])
+@pytest.mark.parametrize(("seed", "sections"), [(1, 1), (2, 3)])
 def test_a_first_order_model_predicts_best_and_finds_the_next_exhibit_in_its_top_eight(
     seed: int, sections: int
 ) -> None:

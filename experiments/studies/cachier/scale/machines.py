@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -140,15 +140,40 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     """
     if options.costs == PAPER or options.smoke:
         return
-    measuring, path = _Measuring(options, say), _costs_path(options)
-    fitted = options.museums.parent / "testbed" / "twin" / "costs.json"
+    path, fitted = _costs_path(options), options.museums.parent / "testbed" / "twin" / "costs.json"
+
+    @cache
+    def dataset() -> Dataset:
+        say("measuring the costs of this machine: a museum of 400 exhibits")
+        return dataset_of(options, replace(MUSEUM, seed=options.seed))
+
     costs = _read(CostModel, path)
     if costs is None or (fitted.is_file() and fitted.stat().st_mtime > path.stat().st_mtime):
-        costs = measuring.costs(fitted)
+        costs = _measured_costs(options, dataset, fitted, say)
         costs.save(path)
     photos = _read(PhotoKind, _photos_path(options))
     if photos is None or photos.measured_over != mark_of(costs):
-        measuring.photos(costs).save(_photos_path(options))
+        measure_kind(dataset(), costs, options.seed, say).save(_photos_path(options))
+
+
+def _measured_costs(
+    options: RunOptions, dataset: Callable[[], Dataset], fitted: Path, say: Callable[[str], None]
+) -> CostModel:
+    """Costs fitted by twin-validation, if it was run on this machine; else from profiles alone."""
+    try:
+        costs = CostModel.load(fitted)
+    except (NotFound, CorruptStore) as error:
+        say(f"{error.message}: costs are profiled, not fitted to the testbed")
+        profiles = measure_profiles(dataset(), FEATURE_COUNTS, DEVICE_AMOUNT, MUSEUM.seed, _folder(options))
+        costs = CostModel(
+            edge=CacheProfile.load(profiles.edge),
+            device=DeviceProfile.load(profiles.adaptive),
+            fitted_to="only profiles of this machine; twin-validation was not run",
+        )
+    if costs.edge.largest_k >= _AMOUNT.sizes[-1]:
+        return costs
+    say("measuring the costs of this machine: lookups among 1 to 400 objects")
+    return widened(costs, measure_edge(dataset(), _AMOUNT, options.seed))
 
 
 def _read(kind: type[M], path: Path) -> M | None:
@@ -184,45 +209,6 @@ def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
     at_cloud = float((before[-1] + extraction_ms) / (at_edge * now[-1] + extraction_ms))
     work = fitted.cloud_work.model_copy(update={"scale": fitted.cloud_work.scale * at_cloud})
     return fitted.model_copy(update={"edge": edge, "cloud_work": work})
-
-
-class _Measuring:
-    """Measurements on the museum of 400 exhibits."""
-
-    def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
-        self._options = options
-        self._say = say
-
-    @cached_property
-    def _dataset(self) -> Dataset:
-        self._say("measuring the costs of this machine: a museum of 400 exhibits")
-        return dataset_of(self._options, replace(MUSEUM, seed=self._options.seed))
-
-    def costs(self, fitted: Path) -> CostModel:
-        """Costs fitted by twin-validation, if it was run on this machine; else from profiles alone."""
-        try:
-            costs = CostModel.load(fitted)
-        except (NotFound, CorruptStore) as error:
-            self._say(f"{error.message}: costs are profiled, not fitted to the testbed")
-            costs = self._profiled()
-        if costs.edge.largest_k >= _AMOUNT.sizes[-1]:
-            return costs
-        self._say("measuring the costs of this machine: lookups among 1 to 400 objects")
-        return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
-
-    def _profiled(self) -> CostModel:
-        profiles = measure_profiles(
-            self._dataset, FEATURE_COUNTS, DEVICE_AMOUNT, MUSEUM.seed, _folder(self._options)
-        )
-        return CostModel(
-            edge=CacheProfile.load(profiles.edge),
-            device=DeviceProfile.load(profiles.adaptive),
-            fitted_to="only profiles of this machine; twin-validation was not run",
-        )
-
-    def photos(self, costs: CostModel) -> PhotoKind:
-        """Measure a sample of the museum's photos."""
-        return measure_kind(self._dataset, costs, self._options.seed, self._say)
 
 
 def _folder(options: RunOptions) -> Path:

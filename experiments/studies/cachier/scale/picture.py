@@ -15,7 +15,7 @@ from nearsight.experiments.framework import drawing
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.rig.rows import LATE_MS
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, EDGE, NAMES
-from nearsight.experiments.studies.cachier.scale.expectations import COLUMNS, EXPECTED, IN_WORDS
+from nearsight.experiments.studies.cachier.scale.expectations import COLUMNS, EXPECTED
 from nearsight.experiments.studies.cachier.scale.operating_point import (
     AS_TESTBED,
     CLASSES,
@@ -252,7 +252,5 @@ def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
     axes.set_yscale("log")
     drawing.plain_logarithmic(axes.yaxis)
     axes.set_title(variable)
-    words = "\n".join(
-        f"{NAMES[tiers]}: {EXPECTED[variable][tiers]} ({IN_WORDS[variable][tiers]})" for tiers in COLUMNS
-    )
+    words = "\n".join("{}: {} ({})".format(NAMES[tiers], *EXPECTED[variable][tiers]) for tiers in COLUMNS)
     axes.set_xlabel(f"Dissertation:\n{words}", fontsize=7, color="#555555", loc="left")

@@ -109,7 +109,7 @@ class ScaleFigure(OnMachines):
         """``values.<value of the variable>.<configuration>.<metric>``: median and range over the runs."""
         return {"variable": self.variable, **world_of(rows), "values": by_value(rows, self.variable)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """Targets of table 6.4 for the variable."""
         return targets_of(summary)
 

@@ -70,7 +70,7 @@ def test_a_given_data_set_may_have_the_ids_of_the_museum(
 ) -> None:
     museum = MuseumSettings(objects=2, photos_per_object=1, unknown_photos=0)
     monkeypatch.setattr(museums, "SMOKE_MUSEUM", museum)
-    ids = dataset_of(RunOptions(museums=tmp_path), museum).object_ids
+    ids = {one.object_id for one in dataset_of(RunOptions(museums=tmp_path), museum).references}
     data = write_data_set(tmp_path / "one", {name: seed for seed, name in enumerate(sorted(ids))})
     options = RunOptions(smoke=True, data=data, museums=tmp_path)
     whole, *_ = Figure().cells(options)

@@ -144,7 +144,7 @@ def test_a_target_needs_enough_gets(network_gets: int, claimed: bool) -> None:
 )
 def test_the_targets_of_presence_are_those_of_the_slowest_node(measured: list[Row], missed: str) -> None:
     figure = Figure()
-    targets = figure.targets(figure.metrics(stored([*lookups(), *measured])))
+    targets = [*figure.targets(figure.metrics(stored([*lookups(), *measured])))]
     failed = [one.text for one in targets[:4] if not one.reached]
     assert [missed in text for text in failed] == ([True] if missed else [])
 

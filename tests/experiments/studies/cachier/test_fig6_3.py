@@ -112,7 +112,7 @@ def test_the_targets_are_those_of_real_visitors(second: float, reached: bool) ->
         for order, mean in enumerate((0.3, 0.8, second, 0.2))
     }
     summary = {"accuracy": {"generated": {"bare": orders}, "real, raw": {"bare": orders}}}
-    targets = Figure().targets(summary)
+    targets = [*Figure().targets(summary)]
     assert [target.text.partition(":")[0] for target in targets] == [
         "real visitors, raw, top 5",
         "real visitors, raw, top 8",
@@ -128,6 +128,6 @@ if HECHT.is_file():  # not shipped
         cells = [cell for cell in Figure().cells(options) if cell["trace"] == "real, raw"]
         rows = [row for cell in cells[:5] for row in Figure().run(options, **cell)]
         stored = [{name: str(value) for name, value in row.items()} for row in rows]
-        targets = Figure().targets(Figure().metrics(stored))
+        targets = [*Figure().targets(Figure().metrics(stored))]
         assert len(targets) == 3
         assert all(target.reached for target in targets), targets

@@ -54,7 +54,7 @@ def test_shares_and_recall_are_those_of_the_rows() -> None:
 
 def test_good_rows_reach_all_targets() -> None:
     figure = Figure()
-    targets = figure.targets(figure.metrics(rows()))
+    targets = [*figure.targets(figure.metrics(rows()))]
     assert len(targets) == 18
     assert all(target.reached for target in targets)
 

@@ -71,7 +71,7 @@ def test_steady_visitors_send_the_same_photos_before_and_after() -> None:
 def test_the_targets_are_the_latency_and_answers_from_before_the_burst(
     after_ms: float, failed: bool, reached: list[bool]
 ) -> None:
-    targets = Figure().targets(Figure().metrics(rows(after_ms, failed)))
+    targets = [*Figure().targets(Figure().metrics(rows(after_ms, failed)))]
     assert [target.text.split(":")[0] for target in targets] == [PLAIN, PLAIN, FULL, FULL]
     assert [target.reached for target in targets] == 2 * reached
 

@@ -33,7 +33,7 @@ def test_equal_rows_have_no_error() -> None:
     figure = Figure()
     found = figure.metrics(rows())
     assert set(found["points"]["baseline"][CONFIGURATIONS_COMPARED[0]]["errors"].values()) == {0.0}
-    targets = figure.targets(found)
+    targets = [*figure.targets(found)]
     assert len(targets) == 12, "the point of the fit has no target"
     assert all(target.reached for target in targets)
 

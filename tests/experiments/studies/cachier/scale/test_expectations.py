@@ -34,7 +34,7 @@ def as_printed(point: OperatingPoint, tiers: str) -> float:
 
 def targets(figure: ScaleFigure, p50: object = as_printed, costs: str = "measured") -> tuple[Target, ...]:
     rows = stored_rows(list(VARIABLES[figure.variable]), p50, costs=costs)  # type: ignore[arg-type]
-    return figure.targets(figure.metrics(rows))
+    return [*figure.targets(figure.metrics(rows))]
 
 
 @pytest.mark.parametrize(

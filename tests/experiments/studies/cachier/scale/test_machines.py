@@ -11,6 +11,7 @@ import pytest
 from nearsight.common.errors import NotFound
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.studies.cachier.scale import machines
 from nearsight.experiments.studies.cachier.scale.machines import (
     machines_of,
     measure_machines,
@@ -38,18 +39,9 @@ def profile(largest_k: int, lookup_ms: tuple[float, ...]) -> CacheProfile:
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
     """Stored costs and photos; photos that are measured again have another median size."""
-
-    class Measuring:
-        def __init__(self, options: RunOptions, say: object) -> None:
-            pass
-
-        def costs(self, fitted: Path) -> CostModel:
-            return CostModel.load(fitted)
-
-        def photos(self, costs: CostModel) -> PhotoKind:
-            return photos_over(costs, 1.0)
-
-    monkeypatch.setattr("nearsight.experiments.studies.cachier.scale.machines._Measuring", Measuring)
+    monkeypatch.setattr(machines, "_measured_costs", lambda _options, _data, path, _: CostModel.load(path))
+    monkeypatch.setattr(machines, "dataset_of", lambda *_: None)
+    monkeypatch.setattr(machines, "measure_kind", lambda _data, costs, *_: photos_over(costs, 1.0))
     costs = CostModel.assumed()
     costs.save(tmp_path / "testbed/scale/costs.json")
     photos_over(costs, 2.0).save(tmp_path / "testbed/scale/photos.json")
@@ -63,8 +55,8 @@ def photos_over(costs: CostModel, median_bytes: float) -> PhotoKind:
 
 def machines_after_measuring(options: RunOptions) -> tuple[str, float]:
     measure_machines(options, lambda _line: None)
-    machines = machines_of(options)
-    return machines.costs.fitted_to, machines.photos.median_bytes
+    found = machines_of(options)
+    return found.costs.fitted_to, found.photos.median_bytes
 
 
 def test_stored_measurements_are_reused(measured: RunOptions) -> None:
