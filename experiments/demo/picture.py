@@ -98,7 +98,6 @@ def _latency_over_time(
         ylabel="latency [ms]",
     )
     if _any_latency(by_configuration):
-        axes.set_yscale("log")
         plain_logarithmic(axes.yaxis)
     axes.legend(**_BELOW, ncols=4)
 
@@ -131,7 +130,6 @@ def _latency_distribution(
         ylim=(0, 1.02),
     )
     if _any_latency(by_configuration):
-        axes.set_xscale("log")
         plain_logarithmic(axes.xaxis)
     axes.legend(**_BELOW)
 

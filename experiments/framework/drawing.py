@@ -120,7 +120,7 @@ def distribution(axes: Axes, values: Sequence[float], *, whole: int | None = Non
 
 def latency_distributions(axes: Axes) -> None:
     """Set scales and labels of a panel of latency distributions."""
-    axes.set(xscale="log", xlabel="latency [ms]", ylabel="share answered within …", ylim=(0, 1.02))
+    axes.set(xlabel="latency [ms]", ylabel="share answered within …", ylim=(0, 1.02))
     plain_logarithmic(axes.xaxis)
 
 
@@ -173,10 +173,12 @@ def phases(axes: Axes, names: Sequence[str], length: float) -> None:
 
 
 def plain_logarithmic(axis: Axis) -> None:
-    """Set ticks at 1, 2 and 5 of each decade, written as plain numbers.
+    """Make an axis logarithmic, with ticks at 1, 2 and 5 of each decade, written as plain numbers.
 
     An axis that spans less than a decade has more ticks.
     """
+    if axis.get_scale() != "log":
+        axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
 
     class _Ticks(LogLocator):
         def tick_values(self, vmin: float, vmax: float) -> Any:

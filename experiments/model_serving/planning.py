@@ -253,7 +253,6 @@ def draw_plan(plan: Plan, path: Path, text: str) -> None:
             _draw(axes, plan, number)
             axes.set(title=title, xlabel="memory [GB]", ylabel="latency [s]")
             if min(getattr(one, number) for one in plan.outcomes) > 0:  # a logarithmic axis would hide zeros
-                axes.set_yscale("log")
                 drawing.plain_logarithmic(axes.yaxis)
         drawing.caption(picture, text)
         drawing.legend_below(picture, tail, columns=6)

@@ -124,20 +124,19 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per classifier and configuration."""
-        for backend, configurations in summary["backends"].items():
-            for configuration, one in configurations.items():
-                yield {
-                    "backend": backend,
-                    "configuration": configuration,
-                    "mean ms": numbers.mean_in_words(one["mean_ms"], 1),
-                    "p50 ms": numbers.mean_in_words(one["p50_ms"], 1),
-                    "at the edge": f"{100 * one['edge_share']:.0f} %",
-                    "first photos at the edge": f"{100 * one['first_photos']['edge_share']:.0f} %",
-                    "their mean ms": numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
-                    "prefetched": one["prefetched"]["entered"],
-                    **{name: one["prefetched"][name] for name in ("useful", "wasted")},
-                    "requests": one["requests"],
-                }
+        for backend, configuration, one in numbers.leaves(summary["backends"], 2):
+            yield {
+                "backend": backend,
+                "configuration": configuration,
+                "mean ms": numbers.mean_in_words(one["mean_ms"], 1),
+                "p50 ms": numbers.mean_in_words(one["p50_ms"], 1),
+                "at the edge": f"{100 * one['edge_share']:.0f} %",
+                "first photos at the edge": f"{100 * one['first_photos']['edge_share']:.0f} %",
+                "their mean ms": numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
+                "prefetched": one["prefetched"]["entered"],
+                **{name: one["prefetched"][name] for name in ("useful", "wasted")},
+                "requests": one["requests"],
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the latency of all and of first photos, and the fates of the prefetched objects."""

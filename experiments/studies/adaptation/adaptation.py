@@ -103,18 +103,17 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per light and way."""
-        for light, ways in summary["conditions"].items():
-            for way, one in ways.items():
-                yield {
-                    "light": light,
-                    "models": way,
-                    "recall": f"{one['recall']['mean']:.3f}",
-                    "right": f"{one['right']} of {one['relevant']}",
-                    "precision": f"{one['precision']['mean']:.4f}",
-                    "wrong": f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
-                    "lookup [ms]": f"{one['lookup_ms']['mean']:.2f}",
-                    "views": one["views"],
-                }
+        for light, way, one in numbers.leaves(summary["conditions"], 2):
+            yield {
+                "light": light,
+                "models": way,
+                "recall": f"{one['recall']['mean']:.3f}",
+                "right": f"{one['right']} of {one['relevant']}",
+                "precision": f"{one['precision']['mean']:.4f}",
+                "wrong": f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
+                "lookup [ms]": f"{one['lookup_ms']['mean']:.2f}",
+                "views": one["views"],
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw recall, precision and time, one below the other."""

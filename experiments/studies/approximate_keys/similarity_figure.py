@@ -24,7 +24,14 @@ from nearsight.common.result_cache.approximations import identity, prefix
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.framework.numbers import grouped, median_and_range, median_in_words, nested, values
+from nearsight.experiments.framework.numbers import (
+    grouped,
+    leaves,
+    median_and_range,
+    median_in_words,
+    nested,
+    values,
+)
 from nearsight.experiments.studies.approximate_keys.similarity import (
     ComparedCache,
     keys,
@@ -130,18 +137,17 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per size and cache."""
-        for size, caches in summary["sizes"].items():
-            for name, one in caches.items():
-                yield {
-                    "K": f"{int(size):,}",
-                    "cache": name,
-                    "answered": f"{one['answered']:.3f}",
-                    "wrong": f"{one['wrong']:.4f}",
-                    "of answers": f"{_of_answers(one):.3f}",
-                    "lookup µs": median_in_words(one["lookup_us"], 1),
-                    "insert µs": f"{one['insert_us']:,.1f}",
-                    "build ms": f"{one['build_ms']:,.0f}",
-                }
+        for size, name, one in leaves(summary["sizes"], 2):
+            yield {
+                "K": f"{int(size):,}",
+                "cache": name,
+                "answered": f"{one['answered']:.3f}",
+                "wrong": f"{one['wrong']:.4f}",
+                "of answers": f"{_of_answers(one):.3f}",
+                "lookup µs": median_in_words(one["lookup_us"], 1),
+                "insert µs": f"{one['insert_us']:,.1f}",
+                "build ms": f"{one['build_ms']:,.0f}",
+            }
         for name, note in summary["not_measured"].items():
             yield {"cache": name, "answered": note}
 
@@ -178,7 +184,6 @@ class Figure(Experiment):
             axes.set_xticks(range(len(sizes)), [f"K = {int(size):,}" for size in sizes])
             axes.set(title=title, ylabel=label)
         for axes in (lookup, insert):
-            axes.set_yscale("log")
             drawing.plain_logarithmic(axes.yaxis)
         drawing.caption(picture, "Generated flows, one thread; similarity: ε = 2, majority of 10 neighbours")
         drawing.legend_below(picture, lookup)

@@ -152,17 +152,16 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per classifier, network and edge."""
-        for backend, networks in summary["backends"].items():
-            for network, curve in networks.items():
-                for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items():
-                    yield {
-                        "backend": backend,
-                        "network": network,
-                        "size": size,
-                        "cached": one["cached"],
-                        "latency ms (least to most)": numbers.median_in_words(one["latency_ms"], 1),
-                        "hits": f"{one['hit_ratio']:.2f}",
-                    }
+        for backend, network, curve in numbers.leaves(summary["backends"], 2):
+            for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items():
+                yield {
+                    "backend": backend,
+                    "network": network,
+                    "size": size,
+                    "cached": one["cached"],
+                    "latency ms (least to most)": numbers.median_in_words(one["latency_ms"], 1),
+                    "hits": f"{one['hit_ratio']:.2f}",
+                }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the paper's network for both classifiers, and the other networks below."""

@@ -97,15 +97,13 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind of visitors, order and prior."""
-        for trace, priors in summary["accuracy"].items():
-            for prior, orders in priors.items():
-                for order, tops in orders.items():
-                    yield {
-                        "visitors": trace,
-                        "order": order.removeprefix("order "),
-                        "prior": _PRIORS[prior],
-                        **{top: numbers.mean_in_words(one, 3) for top, one in tops.items()},
-                    }
+        for trace, prior, order, tops in numbers.leaves(summary["accuracy"], 3):
+            yield {
+                "visitors": trace,
+                "order": order.removeprefix("order "),
+                "prior": _PRIORS[prior],
+                **{top: numbers.mean_in_words(one, 3) for top, one in tops.items()},
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw bars for the bare model, and marks for the model with a prior."""

@@ -189,7 +189,6 @@ class Figure(Experiment):
             axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
             axes.minorticks_off()
             axes.set_xlabel("photos per second")
-        latency.set_yscale("log")
         drawing.plain_logarithmic(latency.yaxis)
         latency.set(ylabel="latency [ms]", title="Latency: median, and 95th percentile dashed")
         by_edge.set(ylim=(-3, 103), ylabel="photos [%]", title="Answered by the edge")

@@ -153,7 +153,6 @@ def draw_analysis(
     _draw(latency, series, time)
     latency.set(title="Time to recognise", ylabel=label)
     if logarithmic:
-        latency.set_yscale("log")
         drawing.plain_logarithmic(latency.yaxis)
     else:
         latency.set_ylim(0, None)

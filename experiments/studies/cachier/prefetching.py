@@ -167,18 +167,17 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per kind of visitors and configuration."""
-        for trace, configurations in summary["traces"].items():
-            for configuration, one in configurations.items():
-                yield {
-                    "visitors": trace,
-                    "configuration": configuration,
-                    "p50 ms": f"{one['p50_ms']['median']:.1f}",
-                    "p95 ms": f"{one['p95_ms']['median']:.1f}",
-                    **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
-                    "recall": f"{one['recall']:.3f}",
-                    "precision": f"{one['precision']:.3f}",
-                    "requests": one["requests"],
-                }
+        for trace, configuration, one in numbers.leaves(summary["traces"], 2):
+            yield {
+                "visitors": trace,
+                "configuration": configuration,
+                "p50 ms": f"{one['p50_ms']['median']:.1f}",
+                "p95 ms": f"{one['p95_ms']['median']:.1f}",
+                **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
+                "recall": f"{one['recall']:.3f}",
+                "precision": f"{one['precision']:.3f}",
+                "requests": one["requests"],
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw latencies and shares of the answering tiers, one row of panels per kind of visitors."""

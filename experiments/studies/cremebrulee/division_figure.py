@@ -25,7 +25,7 @@ from nearsight.edge.memory_partition import FAVOUR, Claim, MemoryPartitioner, Ne
 from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested, zipf
+from nearsight.experiments.framework.numbers import leaves, median_and_range, median_in_words, nested, zipf
 
 _OBJECTS, _ZIPF, _OBJECT_BYTES = 1000, 0.8, 430_000
 _CATALOGUES = ("a", "b")
@@ -226,14 +226,13 @@ class Division(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per budget and way."""
-        for mb, ways in summary.items():
-            for way, one in ways.items():
-                yield {
-                    "memory [MB]": mb,
-                    "way": way,
-                    "saved per request [ms]": median_in_words(one["saved_ms"], 1),
-                    "shared over it": median_in_words(one["shared_over_it"], 2),
-                }
+        for mb, way, one in leaves(summary, 2):
+            yield {
+                "memory [MB]": mb,
+                "way": way,
+                "saved per request [ms]": median_in_words(one["saved_ms"], 1),
+                "shared over it": median_in_words(one["shared_over_it"], 2),
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw one panel per budget."""

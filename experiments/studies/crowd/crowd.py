@@ -143,20 +143,18 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per profile, stay and estimate."""
-        for profile, stays in summary["regained"].items():
-            for stay, estimates in stays.items():
-                for estimate, one in estimates.items():
-                    yield {
-                        "profile": profile,
-                        "stay": stay,
-                        "estimate": estimate,
-                        "hit ratio before": f"{one['before']['mean']:.3f}",
-                        "oracle's requests": f"{one['floor']['mean']:.0f}",
-                        "requests to regain it": "≥ " * bool(one["never"])
-                        + numbers.mean_in_words(one["requests"], 0),
-                        "relative to the paper": f"{one['share_of_paper']:.2f}",
-                        "excess, relative": f"{one['share_beyond_floor']:.2f}",
-                    }
+        for profile, stay, estimate, one in numbers.leaves(summary["regained"], 3):
+            yield {
+                "profile": profile,
+                "stay": stay,
+                "estimate": estimate,
+                "hit ratio before": f"{one['before']['mean']:.3f}",
+                "oracle's requests": f"{one['floor']['mean']:.0f}",
+                "requests to regain it": "≥ " * bool(one["never"])
+                + numbers.mean_in_words(one["requests"], 0),
+                "relative to the paper": f"{one['share_of_paper']:.2f}",
+                "excess, relative": f"{one['share_beyond_floor']:.2f}",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the hit ratio over requests, and the number of requests until it is regained."""

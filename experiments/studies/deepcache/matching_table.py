@@ -162,7 +162,6 @@ class Figure(Experiment):
             both.plot(ms, matched, "x", color=colours[method])
         both.plot([], [], "x", color="#777777", ls="", label="paper, Nexus 6")
         both.set(title="Time and share of matched blocks", xlabel="ms per frame", ylabel="% matched")
-        both.set_xscale("log")
         drawing.plain_logarithmic(both.xaxis)
         both.legend(loc="lower left")
         every = [(apart, clip) for apart in table for clip in table[apart][_OURS]["clips"]]

@@ -19,7 +19,7 @@ from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.framework.numbers import grouped, nested, share, values
+from nearsight.experiments.framework.numbers import grouped, leaves, nested, share, values
 from nearsight.experiments.museum.camera.handheld import Frame
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, MuseumSettings
 from nearsight.experiments.studies.deepcache.walking import (
@@ -97,24 +97,20 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per device, walk and contender."""
-        for device, walks in summary["devices"].items():
-            for walk, found in walks.items():
-                for contender, one in found.items():
-                    yield {
-                        "device": device,
-                        "walk": walk,
-                        "frames are sent as": contender,
-                        "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(
-                            **one["answered_ms"]
-                        ),
-                        "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
-                        "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
-                        "recall": f"{one['recall']['mean']:.3f}",
-                        "wrong": f"{one['wrong']:.3f}",
-                        "overlap p50, p5": f"{one['overlap']['p50']:.3f}, {one['overlap']['p5']:.3f}",
-                        "off p50, p95 [px]": f"{one['off_px']['p50']:.1f}, {one['off_px']['p95']:.1f}",
-                        "CPU [ms/frame]": f"{one['cpu_ms']:.1f}",
-                    }
+        for device, walk, contender, one in leaves(summary["devices"], 3):
+            yield {
+                "device": device,
+                "walk": walk,
+                "frames are sent as": contender,
+                "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(**one["answered_ms"]),
+                "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
+                "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
+                "recall": f"{one['recall']['mean']:.3f}",
+                "wrong": f"{one['wrong']:.3f}",
+                "overlap p50, p5": f"{one['overlap']['p50']:.3f}, {one['overlap']['p5']:.3f}",
+                "off p50, p95 [px]": f"{one['off_px']['p50']:.1f}, {one['off_px']['p95']:.1f}",
+                "CPU [ms/frame]": f"{one['cpu_ms']:.1f}",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw ages, recall and wrong answers, outlines and CPU time for devices with default settings."""
@@ -133,7 +129,6 @@ class Figure(Experiment):
         outlines.set(title="Error of the corners", xlabel="distance [px]")
         outlines.set_ylabel("share of the outlines")
         for axes in (ages, outlines):
-            axes.set_xscale("log")
             drawing.plain_logarithmic(axes.xaxis)
         places, colours = np.arange(len(_COLOURS)), list(_COLOURS.values())
         bars = right.bar(places, [found[one]["recall"]["mean"] for one in _COLOURS], color=colours)

@@ -23,7 +23,7 @@ from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
 from nearsight.common.text import percent
-from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     ON_MACHINES,
     Experiment,
@@ -133,18 +133,17 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per full system and metric."""
-        for full, metrics in summary["systems"].items():
-            for name, one in metrics.items():
-                worst = one["worst"]
-                yield {
-                    "full system": NAMES[full],
-                    "metric": METRICS[name].title,
-                    "lost": one["lost"],
-                    "tied": one["level"],
-                    "won": one["won"],
-                    "at the worst point": _point_in_words(worst, METRICS[name]) if worst["lost"] else "-",
-                    "largest region": one["regions"][0]["where"] if one["regions"] else "-",
-                }
+        for full, name, one in numbers.leaves(summary["systems"], 2):
+            worst = one["worst"]
+            yield {
+                "full system": NAMES[full],
+                "metric": METRICS[name].title,
+                "lost": one["lost"],
+                "tied": one["level"],
+                "won": one["won"],
+                "at the worst point": _point_in_words(worst, METRICS[name]) if worst["lost"] else "-",
+                "largest region": one["regions"][0]["where"] if one["regions"] else "-",
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw a tile per operating point, coloured by the loss or gain of the full system.

@@ -98,20 +98,19 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per point and configuration: testbed / twin."""
-        for point, configurations in summary["points"].items():
-            for tiers, one in configurations.items():
-                real, twin = (one[TESTBED], one[TWIN])
-                yield {
-                    "point": point,
-                    "configuration": tiers,
-                    "p50 ms, testbed / twin": f"{real['p50_ms']:.1f} / {twin['p50_ms']:.1f}",
-                    "p95 ms": f"{real['p95_ms']:.1f} / {twin['p95_ms']:.1f}",
-                    **{f"error {key}": f"{100 * one['errors'][key]:+.0f} %" for key in _LATENCIES},
-                    "testbed, repeated": _shown(one["itself"]),
-                    **{f"{tier} %": f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES},
-                    "recall": f"{real['recall']:.3f} / {twin['recall']:.3f}",
-                    "photos": real["requests"],
-                }
+        for point, tiers, one in numbers.leaves(summary["points"], 2):
+            real, twin = (one[TESTBED], one[TWIN])
+            yield {
+                "point": point,
+                "configuration": tiers,
+                "p50 ms, testbed / twin": f"{real['p50_ms']:.1f} / {twin['p50_ms']:.1f}",
+                "p95 ms": f"{real['p95_ms']:.1f} / {twin['p95_ms']:.1f}",
+                **{f"error {key}": f"{100 * one['errors'][key]:+.0f} %" for key in _LATENCIES},
+                "testbed, repeated": _shown(one["itself"]),
+                **{f"{tier} %": f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES},
+                "recall": f"{real['recall']:.3f} / {twin['recall']:.3f}",
+                "photos": real["requests"],
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the latency distributions of testbed and twin, one panel per point."""

@@ -152,7 +152,6 @@ def draw_lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
         unit = f"{unit}; smaller values are drawn at {least:g}"
     axes.set(title=title, ylabel=unit, xlabel=_AXES[found["variable"]])
     if metric in _LOGARITHMIC:
-        axes.set_yscale("log")
         drawing.plain_logarithmic(axes.yaxis)
     if metric in _PROBABILITIES:
         axes.set_ylim(-0.03, 1.05)
@@ -249,7 +248,6 @@ def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
             linewidth=0,
         )
     axes.set_xticks(range(len(values)), list(values), fontsize=8)
-    axes.set_yscale("log")
     drawing.plain_logarithmic(axes.yaxis)
     axes.set_title(variable)
     words = "\n".join("{}: {} ({})".format(NAMES[tiers], *EXPECTED[variable][tiers]) for tiers in COLUMNS)
