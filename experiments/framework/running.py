@@ -72,17 +72,6 @@ def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tup
     return tuple(cell for cell in cells_of(experiment, options) if folder.finished_cell(cell.key) is None)
 
 
-Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Columns and rows of a printed table."""
-
-
-def table_of(experiment: Experiment, summary: Mapping[str, Any]) -> Table:
-    """The table of an experiment's metrics."""
-    lines = [*experiment.table(summary)]
-    columns = [*dict.fromkeys(name for line in lines for name in line)]
-    return columns, [[line.get(name, "") for name in columns] for line in lines]
-
-
 def check(experiment: Experiment, options: RunOptions) -> None:
     """Check the options and their files.
 
@@ -278,6 +267,17 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
     with rc_context({**STYLE, **experiment.style}):
         save(experiment.draw(Results(rows, metrics)), picture)
     return Outcome(summary, targets, picture)
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Columns and rows of a printed table."""
+
+
+def table_of(experiment: Experiment, summary: Mapping[str, Any]) -> Table:
+    """The table of an experiment's metrics."""
+    lines = [*experiment.table(summary)]
+    columns = [*dict.fromkeys(name for line in lines for name in line)]
+    return columns, [[line.get(name, "") for name in columns] for line in lines]
 
 
 def _provenance(configuration: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, str | int]:

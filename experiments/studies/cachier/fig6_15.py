@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,37 +65,24 @@ LATEST_GONE_S = 2.0
 LEAST_GETS = 30
 """Smallest number of gets of either store that is judged; smaller samples are only shown."""
 
+_on_radio = partial(Setting, radio=RadioSettings(loss=CHANNEL_LOSS), others_keys=True)
 SETTINGS = (
-    Setting(
+    _on_radio(
         "radio-20-nodes-r20",
         "20 nodes, one radio channel, r = 20, k = 20",
         20,
         PAPER,
         replicas=20,
-        radio=RadioSettings(loss=CHANNEL_LOSS),
-        others_keys=True,
         repetitions=3,
     ),
     Setting(MAIN, "20 nodes, r = 2, k = 20", 20, PAPER, presence=True),
-    Setting(
-        "radio-20-nodes",
-        "20 nodes, one radio channel, r = 2, buckets of 20, 2 copies",
-        20,
-        LARGE_BUCKETS,
-        radio=RadioSettings(loss=CHANNEL_LOSS),
-        others_keys=True,
+    _on_radio(
+        "radio-20-nodes", "20 nodes, one radio channel, r = 2, buckets of 20, 2 copies", 20, LARGE_BUCKETS
     ),
     Setting("20-nodes-r20", "20 nodes, r = 20, k = 20", 20, PAPER, replicas=20),
     Setting("20-nodes-k2", "20 nodes, r = 2, k = 2, alpha = 1", 20, PROGRAM),
     Setting("40-nodes", "40 nodes, r = 2, k = 20", 40, PAPER),
-    Setting(
-        "radio-30-nodes",
-        "30 nodes, one radio channel, r = 2, k = 20",
-        30,
-        PAPER,
-        radio=RadioSettings(loss=CHANNEL_LOSS),
-        others_keys=True,
-    ),
+    _on_radio("radio-30-nodes", "30 nodes, one radio channel, r = 2, k = 20", 30, PAPER),
     Setting("20-nodes-late", "20 nodes, 10 of them join later, r = 2, k = 20", 20, PAPER, late=10),
 )
 SMOKE_SETTINGS = (

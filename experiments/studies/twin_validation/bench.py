@@ -22,13 +22,13 @@ from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import PrefetchSettings
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 from nearsight.experiments.rig.conditions import Conditions, Watch
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.session import Session, Tiers
 from nearsight.experiments.rig.tiers import CATALOGUE
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.cachier.prefetching import Plan
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, OperatingPoint
 from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.experiments.studies.profiles import Profiles, built_in_tiers, measure_edge, measure_profiles
 from nearsight.experiments.traces.requests import read_requests_csv
@@ -48,25 +48,16 @@ from nearsight.experiments.twin.visitors import visitors_from_traces
 CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
 FIT = "fit"
 _NAME = "twin-validation"
-BASELINE = LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)
-"""Baseline network of table 6.2."""
 _SMOKE_FOLLOWING = Following(devices=2, seconds=3.0, unknown_share=0.05)
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """An operating point at which testbed and twin are compared."""
-
-    visitors: int
-    network: LinkShape
-
-
-POINTS: Mapping[str, Point] = {
-    FIT: Point(8, TABLE_6_3["Medium"]),
-    "baseline": Point(5, BASELINE),
-    "10 visitors": Point(10, BASELINE),
-    "slow network": Point(5, TABLE_6_3["Slow"]),
+POINTS: Mapping[str, OperatingPoint] = {
+    FIT: OperatingPoint(visitors=8, network="Medium"),
+    "baseline": BASELINE,
+    "10 visitors": OperatingPoint(visitors=10),
+    "slow network": OperatingPoint(network="Slow"),
 }
+"""Points at which testbed and twin are compared; their sections and classes are not used."""
 TRACES: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 4, ADAPTIVE: 4}
 """Number of traces per compared point, each with its own visitors and training of the edge (6.2: four runs
 with different traces). One trace is enough for only the cloud: no other tier computes, and nothing is
@@ -133,14 +124,14 @@ class Bench:
         """Numbers of the traces at a point."""
         return [1] if self._options.smoke else sorted({trace for trace, _, _ in schedule(point)})
 
-    def sessions(self, name: str, point: Point, trace: int = 1) -> tuple[Session, TwinSession]:
+    def sessions(self, name: str, point: OperatingPoint, trace: int = 1) -> tuple[Session, TwinSession]:
         """Create a session of the testbed and one of the twin with the same trace."""
         options, plan = self._options, self._plan
         rng = options.rng(_NAME, name, trace)
         following = _SMOKE_FOLLOWING if options.smoke else Following(point.visitors, _SECONDS, _UNKNOWN_SHARE)
         traces = f"traces/{name.replace(' ', '-')}-{trace}"
         session = self._museum.session(
-            self._folder, plan.walks.visits(rng), following, point.network, rng, traces
+            self._folder, plan.walks.visits(rng), following, point.link, rng, traces
         )
         if name == FIT:
             self._measure_profiles()
@@ -151,7 +142,7 @@ class Bench:
             tuple(self._models),
             visitors_from_traces(session.traces, seen),
             _with_misses(self._measured_profiles(), seen.values()) if name == FIT else self.costs(),
-            point.network,
+            point.link,
             session.transitions,
             hardware=Hardware(shared=os.cpu_count() or 1),
             seed=options.seed,

@@ -242,7 +242,7 @@ def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Map
         errors = found[tiers]["errors"]
         lines.append(f"{_NAMES[tiers]}: {100 * errors['p50']:+.0f} %, {100 * errors['p95']:+.0f} %")
     what = f"{point} (costs are fitted here)" if point == FIT else point
-    axes.set_title(f"{what}\n{in_words(POINTS[point].network)}")
+    axes.set_title(f"{what}\n{in_words(POINTS[point].link)}")
     axes.set(xscale="log", ylim=(0, 1.02))
     drawing.plain_logarithmic(axes.xaxis)
     axes.tick_params(axis="x", labelrotation=60)
