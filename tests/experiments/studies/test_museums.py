@@ -20,7 +20,7 @@ def test_a_museum_is_generated_once(tmp_path: Path) -> None:
     assert (len(first.references), len(first.queries)) == (2, 3)
     mark = museum_folder(options.museums, SETTINGS) / "museum.json"
     written = mark.stat().st_mtime_ns
-    assert dataset_of(options, SETTINGS).object_ids == first.object_ids
+    assert dataset_of(options, SETTINGS) == first
     assert mark.stat().st_mtime_ns == written
 
 
