@@ -119,6 +119,10 @@ def test_the_bound_is_0_if_one_object_is_too_slow() -> None:
     assert largest_cache(np.array([5.0, 6.0]), 1.0, 1.0).k_max == 0
 
 
+def test_the_network_time_of_an_empty_cache_is_no_load() -> None:
+    assert largest_cache(np.array([120.0, 6.0]), 10.0, 1.0).k_max == 1
+
+
 def test_without_load_the_size_is_not_bounded() -> None:
     bound = largest_cache(PAPER_LOOKUP_MS, 1e6, 1.0)
     assert (bound.k_max, bound.binding) == (400, False)
