@@ -33,7 +33,6 @@ from nearsight.edge.inference.service import EdgeInferenceService
 from nearsight.edge.load import LoadControl
 from nearsight.edge.memory_budget import MemoryBudget
 from nearsight.edge.metrics import EdgeMetrics, network_metrics
-from nearsight.edge.query import QueryReader
 from nearsight.edge.report import explanation_of, facts_of
 from nearsight.edge.service import EdgeRecognitionService
 from nearsight.edge.services import CLOUD, EdgeServices, next_tiers
@@ -107,10 +106,9 @@ class EdgeDaemon:
         self.memory = MemoryBudget(settings, self.caches, self.networks, self.standbys, services)
         """Memory that caches, networks and standbys share."""
         metrics.registry.register(Readings(self.memory.metrics))
-        reader = QueryReader(settings.recognition, settings.forward)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self.caches, self.networks, services, reader, self.standbys),
+                EdgeRecognitionService(self.caches, self.networks, services, settings, self.standbys),
                 EdgeInferenceService(self.networks, self._cloud, clock),
                 ModelsService(
                     self.networks.repository, self.networks.memory, self.networks.takes_photos, clock

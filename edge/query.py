@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Self
 
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.recognition.codec import features_from_proto, features_to_proto
 from nearsight.common.recognition.extraction import extract_query
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features
-from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
+from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.effects import Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
@@ -31,15 +32,13 @@ class EdgeQuery:
     """Content of an image file."""
     features: Features | None
     """Features; the query has either an image or features."""
-    query_features: int
-    """Number of features to extract from an image."""
+    recognition: RecognitionSettings
+    """Limits of images, and number of features to extract."""
     forward: Forward = "auto"
     """Form in which the query is passed on; ``auto``: the form with the lower expected latency."""
     _: KW_ONLY
     asked_again: bool = False
     """Whether this device just sent features of the photo, which the edge and the cloud did not know."""
-    limits: ImageLimits = field(default_factory=ImageLimits)
-    """Limits of the image."""
     client: str = ""
     """Client that sent the photo."""
     thumbnail: bytes = b""
@@ -71,6 +70,60 @@ class EdgeQuery:
         self.features_bytes = len(self.features) * BYTES_PER_FEATURE if self.features is not None else None
         self.may_work = not self.asked_again
 
+    @classmethod
+    def of(
+        cls,
+        request: RecognizeRequest,
+        context: CallContext,
+        recognition: RecognitionSettings,
+        forward: Forward = "auto",
+    ) -> Self:
+        """Read and check the content of a request.
+
+        Raises
+        ------
+        InvalidArgument
+            If the request has neither an image nor features, or they are malformed.
+        """
+        kind = request.WhichOneof("input")
+        # A client may use another client's name, but it cannot use that client's key.
+        client = f"{context.caller.key} {context.client_id}"
+        if kind == "features":
+            features = features_from_proto(request.features, context.blobs)
+            return cls(None, features, recognition, forward, client=client)
+        if kind == "image" and context.blobs:
+            thumbnail = request.image.thumbnail
+            if len(thumbnail) not in {0, THUMBNAIL_BYTES}:
+                raise InvalidMessage(
+                    f"a thumbnail has {THUMBNAIL_BYTES} bytes, this one has {len(thumbnail)}"
+                )
+            return cls(
+                context.blobs[0],
+                None,
+                recognition,
+                forward,
+                asked_again=request.image.features_unknown,
+                client=client,
+                thumbnail=thumbnail,
+                one_look=request.image.one_look,
+            )
+        raise InvalidMessage(
+            "the request has neither features nor an image", advice="send an image as blob 0"
+        )
+
+    def extract(self) -> None:
+        """Extract the features of the image.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            As in `load_image`.
+        """
+        if self.image is None:
+            raise InternalError("a query without an image")
+        self.features = extract_query(self.image, self.recognition)
+        self.features_bytes = len(self.features) * BYTES_PER_FEATURE
+
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """Possible forms; features that are not extracted yet are assumed to have the given size."""
         there = []
@@ -89,7 +142,7 @@ class EdgeQuery:
 
     def missing(self, form: str) -> Work | None:
         """Work that is necessary to pass the query on in this form; None if there is none."""
-        return Extract(self.query_features) if form == FEATURES and self.features_bytes is None else None
+        return self.missing_features(self.recognition.query_features) if form == FEATURES else None
 
     def missing_features(self, count: int) -> Work | None:
         """Work that is necessary before the cache can look up ``count`` features; None if there is none."""
@@ -107,7 +160,7 @@ class EdgeQuery:
             cells = pixels_of(self.thumbnail)
             return GrayImage(cells, (cells.shape[1], cells.shape[0]))
         if self.image is not None:
-            return load_image(self.image, replace(self.limits, longest_side=KEY_SIDE_PX))
+            return load_image(self.image, replace(self.recognition.limits, longest_side=KEY_SIDE_PX))
         if self.features is None:
             raise InternalError("a query without a photo")
         return self.features
@@ -125,61 +178,3 @@ class EdgeQuery:
             one_look=self.one_look,
         )
         return RecognizeRequest(image=image), [self.image]
-
-
-@dataclass(frozen=True, eq=False)
-class QueryReader:
-    """Creates queries from requests, and extracts features from images."""
-
-    settings: RecognitionSettings
-    """Limits of images, and number of features."""
-    forward: Forward = "auto"
-    """Form in which all queries are passed on."""
-
-    def read(self, request: RecognizeRequest, context: CallContext) -> EdgeQuery:
-        """Read and check the content of a request.
-
-        Raises
-        ------
-        InvalidArgument
-            If the request has neither an image nor features, or they are malformed.
-        """
-        kind, count = request.WhichOneof("input"), self.settings.query_features
-        # A client may use another client's name, but it cannot use that client's key.
-        client = f"{context.caller.key} {context.client_id}"
-        if kind == "features":
-            features = features_from_proto(request.features, context.blobs)
-            return EdgeQuery(None, features, count, self.forward, client=client)
-        if kind == "image" and context.blobs:
-            thumbnail = request.image.thumbnail
-            if len(thumbnail) not in {0, THUMBNAIL_BYTES}:
-                raise InvalidMessage(
-                    f"a thumbnail has {THUMBNAIL_BYTES} bytes, this one has {len(thumbnail)}"
-                )
-            return EdgeQuery(
-                context.blobs[0],
-                None,
-                count,
-                self.forward,
-                asked_again=request.image.features_unknown,
-                limits=self.settings.limits,
-                client=client,
-                thumbnail=thumbnail,
-                one_look=request.image.one_look,
-            )
-        raise InvalidMessage(
-            "the request has neither features nor an image", advice="send an image as blob 0"
-        )
-
-    def extract(self, query: EdgeQuery) -> None:
-        """Extract the features of the query's image.
-
-        Raises
-        ------
-        InvalidImage, ImageTooLarge
-            As in `load_image`.
-        """
-        if query.image is None:
-            raise InternalError("a query without an image")
-        query.features = extract_query(query.image, self.settings)
-        query.features_bytes = len(query.features) * BYTES_PER_FEATURE

@@ -28,8 +28,9 @@ from nearsight.edge.cloud_client import error_of_cloud
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.inference.service import here_or_forwarded
 from nearsight.edge.inference.stage import NetworkStage
-from nearsight.edge.query import EdgeQuery, QueryReader
+from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices
+from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.standby.standbys import Standbys
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
@@ -63,8 +64,8 @@ class EdgeRecognitionService(Service):
     """Answer requests for names without a catalogue of objects."""
     services: EdgeServices
     """Objects that all caches share; among them the client of the cloud, for misses."""
-    reader: QueryReader
-    """Reads queries and extracts features."""
+    settings: EdgeSettings
+    """Recognition, and the form in which queries are passed on."""
     standbys: Standbys
     """Answer requests when the cloud fails."""
 
@@ -72,7 +73,8 @@ class EdgeRecognitionService(Service):
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Recognise the object in the image."""
-        query, name = self.reader.read(request, context), context.catalogue
+        query = EdgeQuery.of(request, context, self.settings.recognition, self.settings.forward)
+        name = context.catalogue
         if not query.asked_again:
             query.may_work = self.services.load.may_work()
         cache = self.caches.get(name)
@@ -94,8 +96,7 @@ class EdgeRecognitionService(Service):
             return self._recognize(query, context, ())
 
         def look(lease: Lease) -> RecognizeResponse | Future[RecognizeResponse]:
-            limits = self.reader.settings.limits
-            stage = NetworkStage(lease, limits, context.deadline.at_s, self.services)
+            stage = NetworkStage(lease, context.deadline.at_s, self.services)
             return self._recognize(query, context, (stage,))
 
         if isinstance(found, Lease):
@@ -151,7 +152,7 @@ class EdgeRecognitionService(Service):
                 effect = call.flow.looked(effect.stage, found, self.services.clock.monotonic())
             else:
                 started_s = self.services.clock.monotonic()
-                self.reader.extract(call.query)
+                call.query.extract()
                 now_s = self.services.clock.monotonic()
                 extraction_ms = (now_s - started_s) * 1e3
                 if call.cache is not None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from nearsight.common.inference.classification import classify
 from nearsight.common.inference.leases import Lease
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.answer import NETWORK, Answer, Lesson
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices
@@ -24,8 +23,6 @@ class NetworkStage:
 
     lease: Lease
     """Released by the caller."""
-    limits: ImageLimits
-    """Limits of photos."""
     deadline_s: float
     """Deadline of the request, on the clock."""
     services: EdgeServices
@@ -41,7 +38,7 @@ class NetworkStage:
             return None
         began_s = self.services.clock.monotonic()
         within_s = max(0.0, self.deadline_s - began_s)
-        found = classify(self.lease, query.image, self.limits, within_s)
+        found = classify(self.lease, query.image, query.recognition.limits, within_s)
         self.services.load.computed((self.services.clock.monotonic() - began_s) * 1e3)
         if found is not None and self.lease.stands_in:
             return replace(found, metadata={"network": self.lease.manifest.name})

@@ -22,6 +22,7 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.effects import Ask, Effect, Extract, Finish, Look
 from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.forms import IMAGE
@@ -55,6 +56,7 @@ from nearsight.experiments.twin.results import RESULT_LOOK_S, THUMBNAIL_S, TwinR
 
 _CATALOGUE = "museum"
 _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
+_RECOGNITION = RecognitionSettings(query_features=QUERY_FEATURES)
 _REPORT_S, _REPORTS = 0.00026, 10
 """CPU time of an edge for one reported request, with the decisions that follow [s] (measured: 0.25 to 0.27
 ms); and the number of reports that are computed in one piece."""
@@ -68,7 +70,7 @@ class TwinEdgeQuery(EdgeQuery):
     """A photo on its way through the edge, with the lookup's times [s], result and number of objects."""
 
     def __init__(self, tier_request: TierRequest, client: str) -> None:
-        super().__init__(None, None, QUERY_FEATURES, asked_again=tier_request.asked_again, client=client)
+        super().__init__(None, None, _RECOGNITION, asked_again=tier_request.asked_again, client=client)
         self.tier_request = tier_request
         self.has_image, self.image_bytes = tier_request.image, tier_request.size_bytes
         self.features_bytes = None if tier_request.image else tier_request.size_bytes

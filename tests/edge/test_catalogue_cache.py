@@ -12,6 +12,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import Answer, Lesson
 from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -106,7 +107,7 @@ class Scene:
             complete=True,
             hop=Hop("cloud"),
         )
-        self.cache.learn(EdgeQuery(b"a photo", None, 800), Answer(found, "cloud"), lesson)
+        self.cache.learn(EdgeQuery(b"a photo", None, RecognitionSettings()), Answer(found, "cloud"), lesson)
 
     def wait(self, seconds: float) -> None:
         """Let time pass without requests."""
