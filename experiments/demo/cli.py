@@ -23,7 +23,12 @@ def demo(  # noqa: PLR0917  typer calls it by name
     quick: Annotated[bool, typer.Option("--quick", help="A small museum and a short replay.")] = False,
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="DIR", help="Folder for results; an existing museum there is reused."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            file_okay=False,
+            help="Folder for results; an existing museum there is reused.",
+        ),
     ] = Path("results/demo"),
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=1.0, help="Length of each replay.")

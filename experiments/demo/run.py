@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nearsight.common.command_line.options import flag_overrides
 from nearsight.common.config.base import load_settings
-from nearsight.common.errors import NearsightError, NotFound
-from nearsight.common.files import write_json
+from nearsight.common.errors import NearsightError
+from nearsight.common.files import check_writable, write_json
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY, plot
@@ -70,7 +70,8 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
     edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
     if not edge.settings.standby_mb:
         scenario = replace(scenario, alone=0.0)
-    folder = _created_folder(folder)
+    check_writable(folder / SUMMARY)
+    folder = folder.resolve()
     for name in (ROWS, SUMMARY, PICTURE):
         (folder / name).unlink(missing_ok=True)
     start_s = time.monotonic()
@@ -106,16 +107,6 @@ def write_results(
     content = summary(scenario, results, describe_environment(), timings_s)
     write_json(folder / SUMMARY, content)
     return plot(folder)
-
-
-def _created_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotFound(
-            f"cannot use {folder} for results: {error.strerror}", advice="give --out a writable folder"
-        ) from error
-    return folder.resolve()
 
 
 def _run_configuration(
