@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +36,8 @@ from nearsight.experiments.museum.settings import MuseumSettings
 PEERS = ("flann-lsh", "brute-force", "falconn")
 """Backends in their usual configuration: without the early stop of our vote."""
 
+QUICK: Mapping[str, Any] = {"objects": (50,), "photos": 10, "unknown_photos": 4}
+"""Options of a quick run."""
 _REFERENCE_PEER = "flann-lsh"
 _SEED = 1
 """Seed of the generated museum and of the selection of photos."""

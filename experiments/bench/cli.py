@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,6 @@ from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.experiments.bench.benchmark import Benchmark
-    from nearsight.experiments.bench.classifier import ClassifierBenchOptions
 
     Run = Callable[[Callable[[str], None]], Benchmark]
     """Runs a benchmark; called with a function that takes the current step."""
@@ -58,25 +57,13 @@ def classifier(
     as_json: JsonOption = False,
 ) -> None:
     """Match and verify: every backend against OpenCV's FLANN-LSH."""
-    from dataclasses import replace
+    from nearsight.experiments.bench.classifier import QUICK, ClassifierBenchOptions, bench_classifier
 
-    from nearsight.experiments.bench.classifier import bench_classifier
-
-    options = _classifier_options(quick)
-    options = replace(
-        options,
-        objects=tuple(objects) if objects else options.objects,
-        backends=tuple(backends or ()),
-        query_features=query_features or options.query_features,
-        folder=photos,
-    )
+    given: dict[str, Any] = {"objects": tuple(objects or ()), "backends": tuple(backends or ())}
+    given |= {"query_features": query_features, "folder": photos}
+    chosen = {name: value for name, value in given.items() if value}
+    options = ClassifierBenchOptions(**{**(QUICK if quick else {}), **chosen})
     _run([partial(bench_classifier, options)], out, as_json)
-
-
-def _classifier_options(quick: bool) -> ClassifierBenchOptions:
-    from nearsight.experiments.bench.classifier import ClassifierBenchOptions
-
-    return ClassifierBenchOptions((50,), photos=10, unknown_photos=4) if quick else ClassifierBenchOptions()
 
 
 _QUICK = {
@@ -214,11 +201,11 @@ def all_benchmarks(
     as_json: JsonOption = False,
 ) -> None:
     """Run every benchmark, and recognition on a generated museum; write a JSON file each, and tables.txt."""
-    from nearsight.experiments.bench.classifier import bench_classifier
+    from nearsight.experiments.bench.classifier import QUICK, ClassifierBenchOptions, bench_classifier
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
 
     benchmarks: list[Run] = [
-        partial(bench_classifier, _classifier_options(quick)),
+        partial(bench_classifier, ClassifierBenchOptions(**(QUICK if quick else {}))),
         *(_benchmark(name, quick) for name in _QUICK),
         partial(bench_museum, out, quick),
     ]
