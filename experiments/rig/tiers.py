@@ -10,12 +10,11 @@ import json
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -265,11 +264,11 @@ def metric_samples(metrics: str) -> list[Sample]:
     if not metrics:
         return []
     try:
-        # No proxy, whatever the user's environment says: the daemon runs on this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{metrics}/metrics", timeout=_METRICS_TIMEOUT_S) as answer:
-            text = answer.read().decode()
-    except (urllib.error.URLError, TimeoutError) as error:
+        # Uses no proxy, whatever the user's environment says: the daemon runs on this machine.
+        with closing(HTTPConnection(metrics, timeout=_METRICS_TIMEOUT_S)) as connection:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+    except (OSError, HTTPException) as error:
         raise Unavailable(f"no metrics from {metrics}: {error}") from error
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
