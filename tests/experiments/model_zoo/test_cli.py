@@ -35,7 +35,7 @@ def test_without_keras_and_torch_the_error_has_the_command_that_installs_them(
 
 @pytest.mark.system
 @pytest.mark.needs("zoo")
-@pytest.mark.parametrize("name", ["MobileNet-0.25", "T5"])
+@pytest.mark.parametrize("name", ["MobileNet-0.25", "GPT-2"])
 def test_a_network_is_built_with_the_same_weights_each_time(tmp_path: Path, name: str) -> None:
     built = []
     for folder in ("one", "two"):
