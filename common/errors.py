@@ -208,8 +208,14 @@ class ForeignStore(CorruptStore):
 _BY_CODE: dict[StatusCode, type[NearsightError]] = {
     error.code: error
     for error in (
-        *(InvalidArgument, NotFound, Unauthenticated, PermissionDenied),
-        *(DeadlineExceeded, Overloaded, Unavailable, InternalError),
+        InvalidArgument,
+        NotFound,
+        DeadlineExceeded,
+        Overloaded,
+        Unavailable,
+        Unauthenticated,
+        InternalError,
+        PermissionDenied,
     )
 }
 

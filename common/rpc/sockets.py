@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import socket as sockets
@@ -146,6 +147,8 @@ def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
     host = host.strip("[]")
     if host == "*":
         host = "0.0.0.0"  # only with keys, see `require_security`
+    elif host in {name for _, name in sockets.if_nameindex()}:
+        host = _address_of(host)
     number = 0 if port == "*" else int(port)
     family = sockets.AF_INET6 if endpoint.startswith("tcp://[") else sockets.AF_INET
     listening = sockets.create_server(
@@ -157,6 +160,13 @@ def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
     listening.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)  # accepted connections inherit it
     bound, port = listening.getsockname()[:2]
     return listening, f"tcp://[{bound}]:{port}" if family == sockets.AF_INET6 else f"tcp://{bound}:{port}"
+
+
+def _address_of(interface: str) -> str:
+    """The IPv4 address of a network interface."""
+    get_address, name = 0x8915, interface.encode()[:15]  # SIOCGIFADDR of Linux
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as asking:
+        return sockets.inet_ntoa(fcntl.ioctl(asking, get_address, name.ljust(256, b"\0"))[20:24])
 
 
 def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:

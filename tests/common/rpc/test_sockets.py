@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nearsight.common.rpc.sockets import Waker, cannot_listen
+from nearsight.common.rpc.sockets import Waker, cannot_listen, listen_on
 
 AT_THE_END_OF_A_PROCESS = """
 import atexit
@@ -40,3 +40,9 @@ def test_a_waker_that_is_garbage_collected_closes_its_descriptors() -> None:
 def test_an_address_without_permission_gets_the_next_step(address: str, said: str) -> None:
     refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     assert str(cannot_listen(address, refused, "tcp://127.0.0.1:0")).startswith(said)
+
+
+def test_the_name_of_a_network_interface_stands_for_its_address() -> None:
+    listening, endpoint = listen_on("tcp://lo:0")
+    with listening:
+        assert endpoint.startswith("tcp://127.0.0.1:")
