@@ -7,8 +7,8 @@ made monotonic and bounded:
 
 - f(k) never decreases: a small dip of the fit is flattened (running maximum);
 - beyond the largest measured size, f grows with its mean slope over the upper half of the measured sizes, and
-  recall stays constant, because a polynomial is meaningless outside of its data;
-- recall is limited to [0, 1];
+  recall and precision stay constant, because a polynomial is meaningless outside of its data;
+- recall and precision are limited to [0, 1];
 - f(0) = 0: an empty cache is skipped.
 
 `LookupCorrection` adapts the profile to the machine at run time; `RollingMean` averages times measured there
@@ -164,7 +164,7 @@ class CacheProfile(VersionedFile):
         return self
 
     def curves(self, k_max: int) -> ProfileCurves:
-        """Lookup time and recall for k = 0 … k_max, made safe as the module's docstring describes."""
+        """f, recall and precision for k = 0 … k_max, made safe as the module's docstring describes."""
         if k_max < 0:
             raise ConfigurationError(f"a cache cannot have {k_max} objects")
         sizes = np.arange(k_max + 1, dtype=np.float64)
@@ -173,7 +173,7 @@ class CacheProfile(VersionedFile):
         lookup[0] = 0.0
         lookup = np.maximum.accumulate(lookup)
         lookup += (sizes - inside) * self._slope_beyond()
-        return ProfileCurves(lookup, np.clip(np.polynomial.polynomial.polyval(inside, self.recall), 0.0, 1.0))
+        return ProfileCurves(lookup, _probability(self.recall, inside), _probability(self.precision, inside))
 
     def _slope_beyond(self) -> float:
         """Mean slope of f over the upper half of the measured sizes [ms per object]; not negative."""
@@ -186,10 +186,11 @@ class CacheProfile(VersionedFile):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileCurves:
-    """A profile at every cache size k = 0 … K: arrays of shape (K + 1,) float64."""
+    """A profile at every cache size k = 0 … K: three arrays of shape (K + 1,) float64."""
 
     lookup_ms: FloatArray
     recall: FloatArray
+    precision: FloatArray
 
 
 def default_profile(backend: str = "auto", query_features: int = 800) -> CacheProfile:
@@ -208,6 +209,11 @@ def default_profile(backend: str = "auto", query_features: int = 800) -> CachePr
         extraction_ms=8.0,
         dataset="built-in default, not measured",
     )
+
+
+def _probability(coefficients: Coefficients, sizes: FloatArray) -> FloatArray:
+    values: FloatArray = np.clip(np.polynomial.polynomial.polyval(sizes, coefficients), 0.0, 1.0)
+    return values
 
 
 class LookupCorrection:

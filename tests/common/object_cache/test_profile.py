@@ -61,7 +61,8 @@ def test_curves_of_an_accepted_profile_are_always_usable(
     assert np.isfinite(curves.lookup_ms).all()
     assert (np.diff(curves.lookup_ms) >= 0).all()
     assert (curves.lookup_ms[1:] > 0).all()
-    assert ((curves.recall >= 0) & (curves.recall <= 1)).all()
+    for probability in (curves.recall, curves.precision):
+        assert ((probability >= 0) & (probability <= 1)).all()
 
 
 def test_a_small_dip_of_the_fit_is_flattened() -> None:
