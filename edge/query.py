@@ -142,7 +142,9 @@ class EdgeQuery:
 
     def missing(self, form: str) -> Work | None:
         """Work that is necessary to pass the query on in this form; None if there is none."""
-        return self.missing_features(self.recognition.query_features) if form == FEATURES else None
+        if form == FEATURES and self.features_bytes is None:
+            return Extract(self.recognition.query_features)
+        return None
 
     def missing_features(self, count: int) -> Work | None:
         """Work that is necessary before the cache can look up ``count`` features; None if there is none."""
