@@ -15,21 +15,18 @@ The objects of a snapshot are *residents*, which the optimizer chose, and *prefe
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from random import Random
 
 from nearsight.common.background.futures import then
+from nearsight.common.background.worker import Job
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.catalogue.catalogue_sync import CatalogueSync
 from nearsight.common.logging import get_logger
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
-from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
 from nearsight.common.request.effects import Stage, Standby
@@ -37,13 +34,14 @@ from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
-from nearsight.edge.prediction import IdlePrefetch, expected_next
+from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
 from nearsight.edge.profiler import Profiler, Regret
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.quick_profile import ProfileMeasurement
-from nearsight.edge.request_distribution import Ranking, RequestDistribution
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.snapshot_holder import SnapshotBuilder, SnapshotHolder
 from nearsight.edge.state_store import Changes, Learnt
 
 
@@ -60,6 +58,8 @@ class CatalogueCache:
         Settings of the daemon.
     services : EdgeServices
         Objects that all caches of the edge share.
+    holder : SnapshotHolder, optional
+        Builds and holds snapshots; the simulation passes its own.
     replaced : callable, optional
         Called when the cloud's listing shows that another catalogue has this name now; receives that listing.
 
@@ -67,9 +67,6 @@ class CatalogueCache:
     ----------
     listing : Listing
         The latest listing of the catalogue.
-    snapshot : ObjectRecognizer
-        The index of the cached objects: immutable, and replaced as a whole. A request reads this attribute
-        once, so that a replacement does not affect it, and needs no lock.
     hits, misses : int
         Requests answered here, and requests answered by the cloud.
     decided_s : float
@@ -96,6 +93,7 @@ class CatalogueCache:
         listing: Listing,
         settings: EdgeSettings,
         services: EdgeServices,
+        holder: SnapshotHolder | None = None,
         replaced: Callable[[Listing], None] | None = None,
     ) -> None:
         self.name = name
@@ -107,16 +105,13 @@ class CatalogueCache:
         self._replaced = replaced
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
-        self.snapshot = ObjectRecognizer.build((), settings.recognition)
-        self.distribution = RequestDistribution(
-            listing.versions,
-            prior=cache.prior,
-            prior_mass=cache.prior_mass,
-            half_life_s=cache.half_life_s,
-            journal=journal,
+        self.holder = holder or SnapshotHolder(settings.recognition)
+        self._builder = SnapshotBuilder(self.holder, cache.build_share, self.clock, self._metrics, name)
+        distribution = RequestDistribution(
+            listing.versions, prior=cache.prior, prior_mass=cache.prior_mass, half_life_s=cache.half_life_s
         )
-        transitions = MarkovSettings(**cache.markov.model_dump(exclude={"top"}))
-        self.markov = MarkovModel(listing.versions, transitions, journal=journal)
+        self.estimator = DistributionEstimator(distribution, services.clock, journal=journal)
+        self.markov = MarkovEstimator(listing.versions, cache.markov, services.clock, journal=journal)
         recognition = settings.recognition
         profile = services.profile or default_profile(recognition.backend, recognition.query_features)
         self.profiler = Profiler(profile, cache.miss_prior_ms, cache.miss_window)
@@ -127,7 +122,7 @@ class CatalogueCache:
         self.supply = ModelSupply(
             name,
             lambda: self.listing,
-            lambda: self.snapshot.models,
+            lambda: self.holder.snapshot.models,
             settings,
             services,
             arrived=self._improve_soon,
@@ -149,7 +144,6 @@ class CatalogueCache:
         self.misses = 0
         # Only the background thread writes the attributes below.
         self.decided_s = 0.0
-        self._next_build_s = -math.inf
         self._most_objects = cache.k_max
         self._closed = False
 
@@ -165,14 +159,14 @@ class CatalogueCache:
             )
             self._measurement.start()
         if self._settings.prefetch.objects:
-            self._prefetch_soon()
+            self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
         if self._settings.cache.policy == "everything":
             self._improve_soon()  # this policy needs no requests
 
     def _restore(self, learnt: Learnt) -> bool:
         """Load the state of an earlier run; return whether it has a usable profile."""
-        objects = self.distribution.restore(learnt.popularity, self.clock.monotonic())
-        transitions = self.markov.restore(learnt.transitions, self.clock.monotonic())
+        objects = self.estimator.restore(learnt.popularity)
+        transitions = self.markov.restore(learnt.transitions)
         measured, ours = learnt.measured, self._settings.recognition
         usable = measured is not None and (
             (measured.profile.backend, measured.profile.query_features) == (ours.backend, ours.query_features)
@@ -186,12 +180,11 @@ class CatalogueCache:
 
     def learnt(self) -> Changes:
         """Changes of the learnt state since the last call, to be written to the store."""
-        now_s = self.clock.monotonic()
-        return Changes(self.distribution.changes(now_s), self.markov.changes(now_s), self.profiler.measured())
+        return Changes(self.estimator.changes(), self.markov.changes(), self.profiler.measured())
 
     def redo(self, changes: Changes) -> None:
         """Receive changes that could not be written; the next call of `learnt` returns them again."""
-        self.distribution.redo(changes.popularity)
+        self.estimator.redo(changes.popularity)
         self.markov.redo(changes.transitions)
 
     def close(self) -> None:
@@ -254,7 +247,7 @@ class CatalogueCache:
         """The object that the snapshot recognises. The twin replaces this by its own lookup."""
         if query.features is None:
             return None
-        snapshot = self.snapshot
+        snapshot = self.holder.snapshot
         started_s = self.clock.monotonic()
         result = snapshot.recognize(query.features)
         lookup_s = self.clock.monotonic() - started_s
@@ -287,7 +280,7 @@ class CatalogueCache:
             return
         if found.version > self.listing.versions.get(found.object_id, -1):
             self.sync.sync_soon()
-        held = found.object_id in self.snapshot.models
+        held = found.object_id in self.holder.snapshot.models
         if query.may_work:
             self._note_lookup(found.object_id, held=held)
             self._metrics.recognition_misses.labels(self.name).inc(held)
@@ -315,24 +308,15 @@ class CatalogueCache:
     @property
     def size(self) -> int:
         """Number of objects in the active snapshot."""
-        return len(self.snapshot)
-
-    def ranking(self) -> Ranking:
-        """Present estimate of the request distribution."""
-        return self.distribution.ranking(self.clock.monotonic())
+        return len(self.holder.snapshot)
 
     def observe(self, device_id: str, object_id: str) -> NextObjects | None:
         """Learn that a device saw an object, whoever recognised it; return the probable next objects.
 
-        None if the catalogue does not have this object. Without the id of a device, the prediction depends on
-        this object alone, and no transition is learnt.
+        None if the catalogue does not have this object.
         """
-        now_s, top = self.clock.monotonic(), self._settings.cache.markov.top
-        known = self.distribution.count(object_id, now_s)
-        if not device_id:
-            return self.markov.next_objects(object_id, now_s, top) if known else None
-        known = self.markov.observe(device_id, object_id, now_s)
-        return self.markov.next_for_device(device_id, now_s, top) if known else None
+        self.estimator.count(object_id)
+        return self.markov.observe(device_id, object_id)
 
     def note_first(self, device_id: str, object_id: str) -> None:
         """Learn from an answer of the cloud that preceded the creation of this cache."""
@@ -359,7 +343,7 @@ class CatalogueCache:
             self.improve()
 
     def _improve_soon(self, after_s: float = 0.0) -> None:
-        self._services.background.submit(self.improve, name="improve", after_s=after_s)
+        self._submit(self.improve, "improve", after_s)
 
     def improve(self) -> None:
         """Decide which objects the cache should hold, fetch missing models, build with the available ones."""
@@ -369,10 +353,10 @@ class CatalogueCache:
             requests, self._requests_since_decision = self._requests_since_decision, 0
         if not self.size:
             self.profiler.relax(requests)
-        ranking = self.ranking()
+        ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
-        inputs = DecisionInputs(ranking, costs, self.distribution.recent())
+        inputs = DecisionInputs(ranking, costs, self.estimator.recent())
         step = self.optimizer.next(
             inputs, k_max, self._state, lambda name: self.supply.held(name) is not None
         )
@@ -386,7 +370,7 @@ class CatalogueCache:
             self.supply.want_for_cache(step.wanted)
         if step.build is None:
             return
-        pause_s = self._next_build_s - self.clock.monotonic()
+        pause_s = self._builder.pause_s()
         if pause_s > 0:
             self._improve_soon(pause_s)
             return
@@ -396,74 +380,40 @@ class CatalogueCache:
 
     def _state(self, wanted: frozenset[str]) -> CacheState:
         """State of the cache for a decision: without prefetched objects, except those that are wanted."""
-        models = self.snapshot.models
+        models = self.holder.snapshot.models
         outdated = {name for name, model in models.items() if not self.supply.current(model)}
         residents = frozenset(models) - (self.prefetch.prefetched - wanted)
-        return CacheState(residents, outdated, self.distribution.asked())
+        return CacheState(residents, outdated, self.estimator.asked())
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
         """Build a snapshot of those of these objects whose models are available, and swap it in."""
         names = sorted(residents.union(prefetched))
         models = [model for name in names if (model := self.supply.held(name)) is not None]
-        former = self.snapshot
-        snapshot = self._build_snapshot(models, why)
-        self.distribution.entered(snapshot.object_ids)
+        former = self.holder.snapshot
+        snapshot = self._builder.build(models, why)
+        self.estimator.entered(snapshot.object_ids)
         entered, wasted = self.prefetch.built(snapshot.object_ids & frozenset(prefetched), residents)
         self.supply.built(former, snapshot)
         self._metrics.prefetched.labels(self.name).inc(entered)
         self._metrics.prefetch_wasted.labels(self.name).inc(wasted)
-
-    def _build_snapshot(self, models: Sequence[ObjectModel], why: str) -> ObjectRecognizer:
-        """Build a snapshot beside the present one, swap it in, and set the pause before the next build."""
-        started_s = self.clock.monotonic()
-        snapshot = self._index(models)
-        self._swap(snapshot)
-        finished_s = self.clock.monotonic()
-        build_s = finished_s - started_s
-        self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
-        self._metrics.builds.labels(self.name).inc()
-        self._metrics.build_seconds.labels(self.name).inc(build_s)
-        self._metrics.cached_objects.labels(self.name).set(len(snapshot))
-        self._log.info(
-            "snapshot",
-            objects=len(snapshot),
-            backend=snapshot.backend,
-            build_ms=round(build_s * 1e3),
-            why=why,
-        )
-        return snapshot
-
-    def _index(self, models: Sequence[ObjectModel]) -> ObjectRecognizer:
-        """Index these models. The twin replaces this and `_swap`, because its builds take virtual time."""
-        return ObjectRecognizer.build(models, self._settings.recognition)
-
-    def _swap(self, snapshot: ObjectRecognizer) -> None:
-        self.snapshot = snapshot
-
-    def _prefetch_soon(self) -> None:
-        every_s = self._settings.prefetch.every_s
-        self._services.background.submit(self._prefetch_round, name="prefetch", after_s=every_s)
 
     def _prefetch_round(self) -> None:
         """While the edge is idle: predict the next objects of present devices, and prefetch them."""
         if self._closed:
             return
         settings = self._settings.prefetch
-        self._prefetch_soon()
+        self._submit(self._prefetch_round, "prefetch", settings.every_s)
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
-        residents = frozenset(self.snapshot.models) - self.prefetch.prefetched
-        top = self._settings.cache.markov.top
-        expected = expected_next(
-            self.markov, self.clock.monotonic(), top, settings.present_s, settings.devices
-        )
+        residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
+        expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
         chosen = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
         chosen = chosen[: max(0, bound - len(residents))]
         self.supply.want_to_prefetch(chosen)
         here = frozenset(name for name in chosen if self.supply.held(name) is not None)
-        if here != self.prefetch.prefetched and self.clock.monotonic() >= self._next_build_s:
+        if here != self.prefetch.prefetched and not self._builder.pause_s():
             self._build(residents, here, f"{len(here)} objects that present devices may request next")
 
     def _list_objects(self) -> Future[Listing]:
@@ -478,12 +428,15 @@ class CatalogueCache:
         self.listing = listing
         replaced = [
             name
-            for name, model in self.snapshot.models.items()
+            for name, model in self.holder.snapshot.models.items()
             if name in listing.versions and not self.supply.current(model)
         ]
-        self.distribution.set_objects(listing.versions)
+        self.estimator.set_objects(listing.versions)
         self.markov.set_objects(listing.versions)
-        self.distribution.readmit(replaced)
-        self._next_build_s = -math.inf  # outdated objects must be removed at once
+        self.estimator.readmit(replaced)
+        self._builder.end_pause()
         self.improve()
         self.supply.listed()
+
+    def _submit(self, job: Job, name: str, after_s: float = 0.0) -> None:
+        self._services.background.submit(job, name=f"{name} {self.name}", after_s=after_s)

@@ -17,7 +17,6 @@ from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService, format_duration
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.server import RpcServer
@@ -37,6 +36,7 @@ from nearsight.edge.report import explanation_of, facts_of
 from nearsight.edge.service import EdgeRecognitionService
 from nearsight.edge.services import CLOUD, EdgeServices, next_tiers
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.standby.standbys import Standbys
 from nearsight.edge.state_store import StateStore
 
@@ -67,7 +67,7 @@ class EdgeDaemon:
                 advice="give --cloud tcp://HOST:PORT, or set edge.cloud",
             )
         profile = _load_profile(settings)
-        ObjectRecognizer.build((), settings.recognition)  # reports an invalid backend before anything runs
+        SnapshotHolder(settings.recognition)  # reports an invalid backend before anything runs
         client_security = settings.security.towards(settings.cloud_public_key, setting="cloud_public_key")
         state = settings.state
         self._store = StateStore.open_or_replace(state, clock) if state is not None else None

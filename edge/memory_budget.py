@@ -158,7 +158,7 @@ class MemoryBudget:
         self._all_networks.limit(limits.networks_bytes, worth_it)
         parts = {}
         for name, cache in caches.items():
-            limit_bytes, here_bytes = limits.caches_bytes[name], cache.snapshot.size_bytes
+            limit_bytes, here_bytes = limits.caches_bytes[name], cache.holder.snapshot.size_bytes
             saved = claims[name].worth(here_bytes) if name in claims else math.nan
             parts[name] = Part(used[name], limit_bytes, saved)
             self._limit(cache, limit_bytes)
@@ -169,7 +169,7 @@ class MemoryBudget:
         self._used_bytes = used_bytes
 
     def _claim(self, cache: CatalogueCache, requests_hz: float) -> Claim:
-        ranking = cache.ranking()
+        ranking = cache.estimator.ranking()
         costs = cache.profiler.costs(len(ranking))
         expected_ms = costs.expected(ranking, min(self._settings.cache.k_max, ranking.seen)).evaluate()
         return Claim.of_objects(expected_ms, requests_hz, self._object_bytes(cache))
@@ -181,7 +181,7 @@ class MemoryBudget:
 
     def _object_bytes(self, cache: CatalogueCache) -> float:
         """Memory of an object in a large cache [bytes]: present mean, or an estimate from the settings."""
-        settings, snapshot = self._settings.recognition, cache.snapshot
+        settings, snapshot = self._settings.recognition, cache.holder.snapshot
         if len(snapshot) and not (settings.backend == AUTO and snapshot.backend == "exact"):
             return snapshot.size_bytes / len(snapshot)
         return settings.training_features * (FEATURE_BYTES + bytes_per_descriptor(settings.backend))
@@ -191,7 +191,7 @@ class MemoryBudget:
             cache.limit(self._settings.cache.k_max)
             cache.supply.library.limit(self._library_bytes)
             return
-        here_bytes, here = cache.snapshot.size_bytes, cache.size
+        here_bytes, here = cache.holder.snapshot.size_bytes, cache.size
         objects = int(limit_bytes / self._object_bytes(cache))
         if here_bytes <= limit_bytes:  # keep the present number, because objects differ in size
             objects = max(objects, here)
@@ -230,4 +230,4 @@ class MemoryBudget:
 
 
 def _used_bytes(cache: CatalogueCache) -> int:
-    return cache.snapshot.size_bytes + cache.supply.library.size_bytes
+    return cache.holder.snapshot.size_bytes + cache.supply.library.size_bytes

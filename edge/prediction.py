@@ -1,4 +1,7 @@
-"""The choice of objects to prefetch: while the edge is idle, the probable next objects of present devices.
+"""Prediction of the next objects of devices, and the choice of objects to prefetch.
+
+`MarkovEstimator` is the Markov Estimator of figure 4.5; it learns from all devices. `IdlePrefetch` chooses,
+while the edge is idle, the probable next objects of the present devices.
 
 Popularity alone fills the cache with objects of many requests. The first visitor of a section requests
 objects without recent requests; the Markov model predicts them from visitors of other days. A few such
@@ -14,11 +17,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nearsight.common.object_cache.markov import MarkovModel
+from nearsight.common.clock import Clock
+from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.edge.cache_size import Costs
+from nearsight.edge.settings import TransitionSettings
 
 # Factor in favour of prefetched objects.
 _PREFETCHED_FACTOR = 1.5
@@ -29,29 +35,105 @@ _MAX_PREDICTED = 20.0
 _DECAY_PER_CHOICE = 0.995
 
 
-def expected_next(model: MarkovModel, now_s: float, top: int, within_s: float, most: int) -> dict[str, float]:
-    """Probability that the next transition of a present device leads to an object, by object.
+class MarkovEstimator:
+    """Transitions between the objects of one catalogue; thread-safe.
 
     Parameters
     ----------
-    model : MarkovModel
-        Transitions between the objects.
-    now_s : float
-        Present time [s].
-    top : int
-        Maximum number of next objects per history.
-    within_s : float
-        Devices are present if they were active in this time [s].
-    most : int
-        Maximum number of devices, the most recently active ones.
+    object_ids : iterable of str
+        Objects of the catalogue.
+    settings : TransitionSettings
+        How transitions are learnt, and the number of predicted objects.
+    clock : Clock
+        Time of the edge; the clocks of devices are not used.
+    journal : bool
+        Whether to record changes for `changes`.
     """
-    histories = Counter(model.histories(now_s, within_s, most))
-    total: dict[str, float] = {}
-    for history, devices in histories.items():
-        following = model.next_objects(history, now_s, top)
-        for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
-            total[object_id] = total.get(object_id, 0.0) + devices * p / histories.total()
-    return total
+
+    def __init__(
+        self, object_ids: Iterable[str], settings: TransitionSettings, clock: Clock, *, journal: bool = False
+    ) -> None:
+        chosen = MarkovSettings(**settings.model_dump(exclude={"top"}))
+        self._model = MarkovModel(object_ids, chosen, journal=journal)
+        self._top = settings.top
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    @property
+    def devices(self) -> int:
+        """Number of devices with a history."""
+        with self._lock:
+            return self._model.devices
+
+    @property
+    def transitions(self) -> int:
+        """Number of different transitions with a count."""
+        with self._lock:
+            return self._model.transitions
+
+    @property
+    def staying(self) -> float:
+        """Share of requests for the same object as the device's last one; a rolling mean."""
+        with self._lock:
+            return self._model.staying
+
+    def observe(self, device_id: str, object_id: str) -> NextObjects | None:
+        """Learn that a device saw an object; return the probable next objects.
+
+        Returns
+        -------
+        NextObjects or None
+            At most ``settings.top`` objects; None if the catalogue does not have the object. For a device
+            without an id, the prediction depends on this object alone, and nothing is learnt.
+        """
+        now_s = self._clock.monotonic()
+        with self._lock:
+            if not device_id:
+                known = object_id in self._model
+                return self._model.next_objects(object_id, now_s, self._top) if known else None
+            known = self._model.observe(device_id, object_id, now_s)
+            return self._model.next_for_device(device_id, now_s, self._top) if known else None
+
+    def expected_next(self, within_s: float, most: int) -> dict[str, float]:
+        """Probability that the next transition of a present device leads to an object, by object.
+
+        Parameters
+        ----------
+        within_s : float
+            Devices are present if they were active in this time [s].
+        most : int
+            Maximum number of devices, the most recently active ones.
+        """
+        now_s = self._clock.monotonic()
+        with self._lock:
+            histories = Counter(self._model.histories(now_s, within_s, most))
+        total: dict[str, float] = {}
+        for history, devices in histories.items():
+            with self._lock:  # released after each history, so that requests do not wait for all of them
+                following = self._model.next_objects(history, now_s, self._top)
+            for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
+                total[object_id] = total.get(object_id, 0.0) + devices * p / histories.total()
+        return total
+
+    def set_objects(self, object_ids: Iterable[str]) -> None:
+        """Replace the objects of the catalogue."""
+        with self._lock:
+            self._model.set_objects(object_ids)
+
+    def changes(self) -> MarkovChanges:
+        """Changes since the last call; see `MarkovModel.changes`."""
+        with self._lock:
+            return self._model.changes(self._clock.monotonic())
+
+    def redo(self, changes: MarkovChanges) -> None:
+        """Receive changes that could not be written; `changes` returns them again."""
+        with self._lock:
+            self._model.redo(changes)
+
+    def restore(self, counts: Iterable[TransitionCount]) -> int:
+        """Load the counts of an earlier run; return the number of counts that were loaded."""
+        with self._lock:
+            return self._model.restore(counts, self._clock.monotonic())
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,7 @@ class Profiler:
     def observe_lookup(self, k: int, lookup_ms: float) -> None:
         """Record the time of a lookup in a cache of k objects."""
         with self._lock:
-            if k >= len(self._curves.lookup_ms):
-                self._curves = self.profile.curves(2 * k)
+            self._extend(k)
             self._correction.observe(lookup_ms, float(self._curves.lookup_ms[k]))
 
     def relax(self, requests: int) -> None:
@@ -174,8 +173,7 @@ class Profiler:
     def costs(self, k_max: int) -> Costs:
         """Present costs of every cache size 0 … k_max."""
         with self._lock:
-            if k_max >= len(self._curves.lookup_ms):
-                self._curves = self.profile.curves(2 * k_max)
+            self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
             # A lookup needs features. An empty cache passes on images, or extracts what it sends.
             lookup_ms[1:] += self._brought_image.mean * self.extraction.mean
@@ -186,6 +184,10 @@ class Profiler:
                 self._miss_latency.mean,
                 self._correction.indifference,
             )
+
+    def _extend(self, k: int) -> None:
+        if k >= len(self._curves.lookup_ms):
+            self._curves = self.profile.curves(2 * k)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from nearsight.edge.standby.standbys import Standbys
 def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
     """Facts for `nearsight status`, in display order; ``standby`` is the standby's number of objects."""
     requests = cache.hits + cache.misses
-    ranking, profiler, markov, supply = cache.ranking(), cache.profiler, cache.markov, cache.supply
+    ranking, profiler, markov, supply = cache.estimator.ranking(), cache.profiler, cache.markov, cache.supply
     profile, library, count = profiler.profile, supply.library, cache.prefetch.count
     decision = cache.optimizer.decision
     result = {"result cache": cache.result.state.why} if cache.result is not None else {}

@@ -13,7 +13,6 @@ All times are from the edge's clock; clocks of devices are not used.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -117,7 +116,7 @@ class MarkovModel:
 
     Notes
     -----
-    Source: Cachier dissertation, section 4.3.1. Thread-safe. Memory is bounded by the settings, and for
+    Source: Cachier dissertation, section 4.3.1. Not thread-safe. Memory is bounded by the settings, and for
     order 1 by the number of different pairs of consecutive objects.
     """
 
@@ -132,7 +131,6 @@ class MarkovModel:
         self._histories = DeviceHistories(
             max(1, self._settings.order), self._settings.devices_max, self._settings.pause_s
         )
-        self._lock = threading.Lock()
         self._journal = journal
         self._removed: dict[str, None] = {}
         self._predicted: dict[tuple[tuple[int, ...], int | None], NextObjects] = {}
@@ -163,36 +161,34 @@ class MarkovModel:
 
         Repeating the same object is not a transition; it only renews the time of the history.
         """
-        with self._lock:
-            slot = self._objects.by_id.get(object_id)
-            if slot is None:
-                return False
-            history, last = self._histories.append(device_id, slot, now_s)
-            if last is not None:
-                self.staying += _STAYING_WEIGHT * ((last == slot) - self.staying)
-            if history[-1:] != (slot,):
-                # Before adding: computing the current weight may rescale the counts.
-                weight = self._counts.weight_at(now_s)
-                for length in range(min(self._settings.order, len(history)) + 1):
-                    transition = (history[len(history) - length :], slot)
-                    self._counts.add(transition, weight)
-                self._predicted.clear()
-            return True
+        slot = self._objects.by_id.get(object_id)
+        if slot is None:
+            return False
+        history, last = self._histories.append(device_id, slot, now_s)
+        if last is not None:
+            self.staying += _STAYING_WEIGHT * ((last == slot) - self.staying)
+        if history[-1:] != (slot,):
+            # Before adding: computing the current weight may rescale the counts.
+            weight = self._counts.weight_at(now_s)
+            for length in range(min(self._settings.order, len(history)) + 1):
+                transition = (history[len(history) - length :], slot)
+                self._counts.add(transition, weight)
+            self._predicted.clear()
+        return True
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Apply a changed catalogue: transitions from and to removed objects are deleted."""
         wanted = dict.fromkeys(object_ids)
-        with self._lock:
-            self._predicted.clear()
-            removed = [object_id for object_id in self._objects.by_id if object_id not in wanted]
-            if removed:
-                gone = self._objects.remove(removed)
-                self._histories.remove(gone)
-                self._counts.remove(gone)
-                if self._journal:
-                    self._removed.update(dict.fromkeys(removed))
-            self._objects.add([object_id for object_id in wanted if object_id not in self])
-            self._counts.resize(len(self._objects.present))
+        self._predicted.clear()
+        removed = [object_id for object_id in self._objects.by_id if object_id not in wanted]
+        if removed:
+            gone = self._objects.remove(removed)
+            self._histories.remove(gone)
+            self._counts.remove(gone)
+            if self._journal:
+                self._removed.update(dict.fromkeys(removed))
+        self._objects.add([object_id for object_id in wanted if object_id not in self])
+        self._counts.resize(len(self._objects.present))
 
     # Predicting
 
@@ -202,9 +198,8 @@ class MarkovModel:
         A device is present if its last observation is at most ``within_s`` old. Only the ``most`` devices
         with the latest observations are considered.
         """
-        with self._lock:
-            present = self._histories.present(now_s, within_s, most)
-            return [self._objects.names(self._histories.of(device_id, now_s)) for device_id in present]
+        present = self._histories.present(now_s, within_s, most)
+        return [self._objects.names(self._histories.of(device_id, now_s)) for device_id in present]
 
     def next_objects(self, history: str | Sequence[str], now_s: float, top: int | None = None) -> NextObjects:
         """The PDF of the next object after a history (section 4.3.1.3).
@@ -219,17 +214,15 @@ class MarkovModel:
         top : int, optional
             Maximum number of objects; by default all objects with counts.
         """
-        with self._lock:
-            past: tuple[int, ...] = ()
-            for name in (history,) if isinstance(history, str) else history:
-                slot = self._objects.by_id.get(name)
-                past = (*past, slot) if slot is not None else ()
-            return self._predict(past, now_s, top)
+        past: tuple[int, ...] = ()
+        for name in (history,) if isinstance(history, str) else history:
+            slot = self._objects.by_id.get(name)
+            past = (*past, slot) if slot is not None else ()
+        return self._predict(past, now_s, top)
 
     def next_for_device(self, device_id: str, now_s: float, top: int | None = None) -> NextObjects:
         """The PDF after the device's last objects; by popularity for an unknown device."""
-        with self._lock:
-            return self._predict(self._histories.of(device_id, now_s), now_s, top)
+        return self._predict(self._histories.of(device_id, now_s), now_s, top)
 
     def _predict(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
         """P(next) of the slots that have counts, the most probable first."""
@@ -287,41 +280,38 @@ class MarkovModel:
         InvalidArgument
             If a count or an age is negative or not finite.
         """
-        with self._lock:
-            weight_now = self._counts.weight_at(now_s)
-            self._predicted.clear()
-            taken = 0
-            for stored in counts:
-                if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):
-                    raise InvalidArgument(f"not a valid stored count: {stored}")
-                count = stored.count * math.exp2(-stored.age_s / self._settings.half_life_s)
-                slots = self._objects.of((*stored.history, stored.object_id))
-                if slots is None or len(stored.history) > self._settings.order or count < NEGLIGIBLE:
-                    continue
-                self._counts.add((slots[:-1], slots[-1]), count * weight_now, stored=True)
-                taken += 1
-            return taken
+        weight_now = self._counts.weight_at(now_s)
+        self._predicted.clear()
+        taken = 0
+        for stored in counts:
+            if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):
+                raise InvalidArgument(f"not a valid stored count: {stored}")
+            count = stored.count * math.exp2(-stored.age_s / self._settings.half_life_s)
+            slots = self._objects.of((*stored.history, stored.object_id))
+            if slots is None or len(stored.history) > self._settings.order or count < NEGLIGIBLE:
+                continue
+            self._counts.add((slots[:-1], slots[-1]), count * weight_now, stored=True)
+            taken += 1
+        return taken
 
     def changes(self, now_s: float) -> MarkovChanges:
         """Changes since the last call, for a store to write; empty without a journal.
 
         If writing fails, pass the changes to `redo`; the next call then includes them.
         """
-        with self._lock:
-            weight_now = self._counts.weight_at(now_s)
-            touched, removed = self._counts.drain(), tuple(self._removed)
-            self._removed = {}
-            counts = (self._counts.weight_of(transition) / weight_now for transition in touched)
-            return MarkovChanges(removed, tuple(map(self._stored, touched, counts)))
+        weight_now = self._counts.weight_at(now_s)
+        touched, removed = self._counts.drain(), tuple(self._removed)
+        self._removed = {}
+        counts = (self._counts.weight_of(transition) / weight_now for transition in touched)
+        return MarkovChanges(removed, tuple(map(self._stored, touched, counts)))
 
     def redo(self, changes: MarkovChanges) -> None:
         """Record changes again because they could not be written."""
-        with self._lock:
-            self._removed.update(dict.fromkeys(changes.removed_objects))
-            for change in changes.counts:
-                slots = self._objects.of((*change.history, change.object_id))
-                if slots is not None:
-                    self._counts.touch([(slots[:-1], slots[-1])])
+        self._removed.update(dict.fromkeys(changes.removed_objects))
+        for change in changes.counts:
+            slots = self._objects.of((*change.history, change.object_id))
+            if slots is not None:
+                self._counts.touch([(slots[:-1], slots[-1])])
 
     def _stored(self, transition: Transition, count: float) -> TransitionCount:
         history, slot = transition

@@ -200,7 +200,7 @@ class Standby:
         sizes = self._bytes_of(held.values())
         if sizes:
             self._typical_bytes = sum(sizes.values()) / len(sizes)
-        chosen = choose(self.cache.ranking(), sizes, budget_bytes, self._typical_bytes)
+        chosen = choose(self.cache.estimator.ranking(), sizes, budget_bytes, self._typical_bytes)
         for name in present.keys() - chosen.keep:
             del self.models[name]
         here = {name: supply.held(name) for name in chosen.missing}

@@ -37,6 +37,7 @@ from nearsight.edge.query import EdgeQuery
 from nearsight.edge.service import EDGE
 from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.experiments.twin.cloud import QUERY_FEATURES, TwinCloudClient
 from nearsight.experiments.twin.cost_model import Costs, slowed
 from nearsight.experiments.twin.events import Action
@@ -66,6 +67,25 @@ Measured without other processes: 10 models took 1.3 to 2.4 times as long as alo
 times."""
 
 
+class TwinSnapshotHolder(SnapshotHolder):
+    """Snapshot holder whose builds take virtual time."""
+
+    def __init__(self, worker: VirtualWorker, costs: Costs) -> None:  # nothing to check, no super().__init__
+        self._worker = worker
+        self._costs = costs
+        self.snapshot: ObjectRecognizer = TwinSnapshot({})
+
+    def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
+        """Index these models, in virtual time."""
+        by_id = {model.object_id: model for model in models}
+        self._worker.spend(self._costs.build_s(len(by_id)))
+        return TwinSnapshot(by_id)
+
+    def swap(self, snapshot: ObjectRecognizer) -> None:
+        """Answer from this snapshot once it is built."""
+        self._worker.when_finished(lambda: super(TwinSnapshotHolder, self).swap(snapshot))
+
+
 class TwinEdgeQuery(EdgeQuery):
     """A photo on its way through the edge, with the lookup's times [s], result and number of objects."""
 
@@ -87,31 +107,9 @@ class TwinEdgeQuery(EdgeQuery):
 
 
 class TwinCatalogueCache(CatalogueCache):
-    """The edge's own cache, with given times of lookups and builds instead of measured ones."""
+    """The edge's own cache, with given lookup times instead of measured ones."""
 
     result_stage = TwinResultStage
-
-    def __init__(
-        self,
-        listing: Listing,
-        settings: EdgeSettings,
-        services: EdgeServices,
-        worker: VirtualWorker,
-        costs: Costs,
-    ) -> None:
-        super().__init__(_CATALOGUE, listing, settings, services)
-        self.snapshot: ObjectRecognizer = TwinSnapshot({})
-        self._worker = worker
-        self._costs = costs
-
-    def _index(self, models: Sequence[ObjectModel]) -> ObjectRecognizer:
-        by_id = {model.object_id: model for model in models}
-        self._worker.spend(self._costs.build_s(len(by_id)))
-        return TwinSnapshot(by_id)
-
-    def _swap(self, snapshot: ObjectRecognizer) -> None:
-        """Answer from this snapshot once it is built."""
-        self._worker.when_finished(lambda: super(TwinCatalogueCache, self)._swap(snapshot))
 
     def _found(self, query: EdgeQuery) -> RecognizedObject | None:
         seen = cast("TwinEdgeQuery", query)
@@ -156,6 +154,7 @@ class TwinEdge:
         servers = min(settings.server.workers, processor.cores)
         self.load = LoadControl(settings.multi_user, settings.load, servers, self._events)
         self._next_tiers = next_tiers(settings.recognition.query_features)
+        self._holder = TwinSnapshotHolder(self.worker, costs)
         services = EdgeServices(
             cast("CloudClient", cloud),  # the calls that caches make
             self.worker,
@@ -165,7 +164,7 @@ class TwinEdge:
             self.load,
             self._next_tiers,
         )
-        self.cache = TwinCatalogueCache(cloud.listing, settings, services, self.worker, costs)
+        self.cache = TwinCatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._holder)
         self.cache.start()
 
     def warm_up(self, requests: Iterable[tuple[str, str]], done: Action) -> None:
@@ -224,7 +223,7 @@ class TwinEdge:
             query.features_bytes = _FEATURES_BYTES
             effect = flow.made(now_s)
         query.held = self.cache.size
-        query.found = cast("TwinSnapshot", self.cache.snapshot).look(photo, QUERY_FEATURES)
+        query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, QUERY_FEATURES)
         query.lookup_s = self._costs.edge_lookup_s(
             query.held, found=query.found is not None, effort=photo.tier_effort
         )

@@ -1,6 +1,6 @@
 """Decisions of the cache of a catalogue, without network and threads, in virtual time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import cast
 
@@ -19,10 +19,10 @@ from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.prediction import expected_next
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import CacheSettings, EdgeSettings, LoadSettings, MultiUser, PrefetchSettings
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from support.caching import profile_of_table_3_2
 from support.manual_background import ManualBackground
 from support.objects import random_model
@@ -44,15 +44,19 @@ class Cloud:
         return done
 
 
-class SlowCache(CatalogueCache):
+class SlowHolder(SnapshotHolder):
     """Each build of objects takes ``build_s``."""
 
-    build_s = 0.0
+    def __init__(self, settings: RecognitionSettings, clock: ManualClock, build_s: float) -> None:
+        super().__init__(settings)
+        self._clock = clock
+        self._build_s = build_s
 
-    def _index(self, models: Sequence[ObjectModel]) -> ObjectRecognizer:
-        if models:
-            cast("ManualClock", self.clock).advance(self.build_s)
-        return super()._index(models)
+    def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
+        built = super().build(models)
+        if len(built):
+            self._clock.advance(self._build_s)
+        return built
 
 
 class Scene:
@@ -83,15 +87,15 @@ class Scene:
             cache=CacheSettings(build_share=build_share),
             prefetch=PrefetchSettings(idle_s=1.0),
         )
-        self.cache = SlowCache("museum", listing, settings, services)
-        self.cache.build_s = build_s
+        holder = SlowHolder(settings.recognition, self.clock, build_s)
+        self.cache = CatalogueCache("museum", listing, settings, services, holder)
         self.cache.start()
 
     def walk(self, path: Sequence[str], visitors: int = 10) -> None:
         """Record transitions of former visitors; the popularity of the objects stays unknown."""
         for visitor in range(visitors):
             for name in path:
-                self.cache.markov.observe(f"visitor {visitor}", name, self.clock.monotonic())
+                self.cache.markov.observe(f"visitor {visitor}", name)
 
     def miss(self, name: str) -> None:
         """Process a photo that the cloud recognises in 100 ms."""
@@ -115,7 +119,7 @@ class Scene:
 
     @property
     def held(self) -> set[str]:
-        return set(self.cache.snapshot.object_ids)
+        return set(self.cache.holder.snapshot.object_ids)
 
 
 def test_the_correction_of_lookup_times_decays_while_the_cache_is_empty() -> None:
@@ -146,7 +150,7 @@ def test_with_a_build_share_of_a_fifth_the_pause_is_four_times_the_build_time() 
 def test_prefetched_objects_stay_in_a_cache_without_residents() -> None:
     scene = Scene()
     scene.walk(NAMES[:2])
-    scene.cache.markov.observe("today", NAMES[0], scene.clock.monotonic())
+    scene.cache.markov.observe("today", NAMES[0])
     scene.wait(2.0)
     prefetched = scene.held
     assert prefetched == scene.cache.prefetch.prefetched != set()
@@ -171,7 +175,7 @@ def test_the_number_of_prefetched_objects_is_bounded_by_the_request_rate() -> No
 def test_predictions_are_made_for_recently_active_devices_only() -> None:
     scene = Scene()
     scene.walk(NAMES[:2])
-    scene.cache.markov.observe("today", NAMES[0], scene.clock.monotonic())
-    markov, now_s = scene.cache.markov, scene.clock.monotonic()
-    assert NAMES[1] in expected_next(markov, now_s, 32, within_s=300.0, most=1)
-    assert expected_next(markov, now_s + 301.0, 32, within_s=300.0, most=1) == {}
+    scene.cache.markov.observe("today", NAMES[0])
+    assert NAMES[1] in scene.cache.markov.expected_next(within_s=300.0, most=1)
+    scene.clock.advance(301.0)
+    assert scene.cache.markov.expected_next(within_s=300.0, most=1) == {}

@@ -24,7 +24,7 @@ from support.waiting import LONG_S, wait_until
 
 
 def version_held(edge: EdgeDaemon, name: str) -> int:
-    model = cache_of(edge).snapshot.models.get(name)
+    model = cache_of(edge).holder.snapshot.models.get(name)
     return model.version if model is not None else 0
 
 

@@ -125,7 +125,7 @@ def test_the_object_of_the_first_request_is_counted(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint) as device:
         device.ask(photo(3))
     cache = cache_of(edge)
-    wait_until(lambda: cache.ranking().seen == 1, what="the first request to count")
+    wait_until(lambda: cache.estimator.ranking().seen == 1, what="the first request to count")
 
 
 def test_an_edge_refuses_changes_of_networks_and_names_the_next_step(edge: EdgeDaemon) -> None:

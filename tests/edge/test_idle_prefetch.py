@@ -4,22 +4,12 @@ import numpy as np
 import pytest
 from prometheus_client import generate_latest
 
-from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.cache_size import Costs
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.prediction import IdlePrefetch, PrefetchCount
 from nearsight.edge.settings import PrefetchSettings
-from support.edge import (
-    EdgeClient,
-    ScriptedCloud,
-    Serve,
-    cache_of,
-    cached,
-    counts_of,
-    make_misses_costly,
-    photo,
-)
+from support.edge import EdgeClient, ScriptedCloud, Serve, cache_of, cached, make_misses_costly, photo
 from support.waiting import wait_until
 
 COSTS = Costs(0.5 * np.arange(21.0), np.full(21, 0.9), 100.0)
@@ -90,7 +80,7 @@ def test_correct_predictions_are_trusted() -> None:
 def tour(edge: EdgeDaemon, objects: list[str], visitors: int) -> None:
     for visitor in range(visitors):
         for name in objects:
-            cache_of(edge).markov.observe(f"former visitor {visitor}", name, SYSTEM_CLOCK.monotonic())
+            cache_of(edge).markov.observe(f"former visitor {visitor}", name)
 
 
 def test_a_predicted_object_is_recognised_at_the_edge_at_its_first_request(serve: Serve) -> None:
@@ -102,7 +92,7 @@ def test_a_predicted_object_is_recognised_at_the_edge_at_its_first_request(serve
         make_misses_costly(edge)
         assert device.ask(photo(0))[0] == "00"
         wait_until(lambda: {"00", "03"} <= cached(edge), what="the next exhibit in the cache")
-        assert counts_of(edge).keys() == {"00"}
+        assert cache_of(edge).estimator.counts().keys() == {"00"}
         assert device.ask(photo(3)) == ("03", "edge")
         assert cache_of(edge).prefetch.count.useful == 1
     text = generate_latest(metrics.registry).decode()

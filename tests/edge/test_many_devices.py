@@ -11,7 +11,7 @@ import pytest
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, TransitionSettings
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest
-from support.edge import EdgeClient, ScriptedCloud, cache_of, counts_of, photo, running_edge
+from support.edge import EdgeClient, ScriptedCloud, cache_of, photo, running_edge
 from support.waiting import LONG_S, wait_until
 
 REMEMBERED = 100
@@ -58,7 +58,7 @@ def test_memory_does_not_grow_with_the_number_of_devices(small_memory: EdgeDaemo
         finally:
             tracemalloc.stop()
     assert cache.markov.devices == REMEMBERED
-    assert counts_of(small_memory)["00"] == pytest.approx(7001, rel=0.01)
+    assert cache.estimator.counts()["00"] == pytest.approx(7001, rel=0.01)
     assert grown < 4000 * 50, f"{grown} bytes for 4000 devices: one name alone takes more than 50"
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearsight.edge.cache_size import Costs
 from nearsight.edge.optimizer import CacheChange, CacheState, CacheStep, DecisionInputs, Optimizer
-from nearsight.edge.request_distribution import RequestDistribution, StoredCount
+from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.settings import CacheSettings, Policy
 from support.caching import profile_of_table_3_2
 
@@ -123,7 +123,8 @@ def judge(
     slope_ms: float = 0.05,
 ) -> CacheChange:
     distribution = RequestDistribution([f"o{i}" for i in range(100)])
-    distribution.restore([StoredCount(name, count) for name, count in counts.items()], 0.0)
+    for name, count in counts.items():
+        distribution.count(name, 0.0, count)
     costs = Costs(slope_ms * np.arange(101.0), np.full(101, 0.9), 100.0, indifference)
     state = CacheState(cached, outdated, asked if asked is not None else {})
     return Optimizer(CacheSettings()).judge(state, target, DecisionInputs(distribution.ranking(0.0), costs))

@@ -12,7 +12,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, TransitionSettings
-from support.edge import EdgeClient, ScriptedCloud, cache_of, counts_of, photo, serving, warm
+from support.edge import EdgeClient, ScriptedCloud, cache_of, photo, serving, warm
 from support.waiting import LONG_S, wait_until
 
 TOUR = ["00", "03", "01", "05"]
@@ -49,9 +49,9 @@ def test_a_report_of_a_local_hit_is_counted_and_answered_with_the_next_objects(
 ) -> None:
     device.ask(photo(0))
     walk(edge)
-    before = counts_of(edge)["03"]
+    before = cache_of(edge).estimator.counts()["03"]
     assert device.report("03").object_ids[0] == "01"
-    assert counts_of(edge)["03"] == pytest.approx(before + 1, abs=0.1)
+    assert cache_of(edge).estimator.counts()["03"] == pytest.approx(before + 1, abs=0.1)
 
 
 def test_the_answer_to_a_report_contains_the_time_of_a_photo(edge: EdgeDaemon, device: EdgeClient) -> None:
@@ -98,7 +98,7 @@ def test_a_report_about_a_new_catalogue_creates_its_cache_and_predicts_nothing(
     assert len(device.report("00")) == 0
     cache_of(edge)
     device.report("00")
-    assert "00" in counts_of(edge)
+    assert "00" in cache_of(edge).estimator.counts()
 
 
 def test_removed_objects_are_not_predicted(

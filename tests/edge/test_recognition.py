@@ -15,8 +15,8 @@ from support.edge import (
     EdgeClient,
     ScriptedCloud,
     answer_of,
+    cache_of,
     cached,
-    counts_of,
     features_of,
     photo,
     warm,
@@ -53,11 +53,11 @@ def test_unknown_answers_of_the_cloud_are_returned_and_not_counted(
     edge: EdgeDaemon, device: EdgeClient
 ) -> None:
     warm(edge, device, [0])
-    counted = sum(counts_of(edge).values())
+    counted = sum(cache_of(edge).estimator.counts().values())
     assert device.ask(photo(77)) == (None, "cloud")
     assert device.ask(photo(1)) == ("01", "cloud")
-    wait_until(lambda: "01" in counts_of(edge), what="the count of the second answer")
-    assert sum(counts_of(edge).values()) == pytest.approx(counted + 1, abs=0.1)
+    wait_until(lambda: "01" in cache_of(edge).estimator.counts(), what="the count of the second answer")
+    assert sum(cache_of(edge).estimator.counts().values()) == pytest.approx(counted + 1, abs=0.1)
 
 
 def test_during_an_outage_of_the_cloud_cached_objects_are_recognised(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.edge.cache_size import Costs, choose_size
-from nearsight.edge.request_distribution import RequestDistribution, StoredCount
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 
 
 @given(
@@ -81,8 +82,7 @@ def test_counts_of_removed_objects_are_dropped_and_others_kept() -> None:
     distribution.count("b", 0.0)
     distribution.set_objects(["b", "c"])
     assert distribution.counts(0.0) == {"b": 1.0}
-    assert distribution.asked() == {"b": 1}
-    assert not distribution.count("a", 0.0)
+    assert "a" not in distribution
     distribution.set_objects(["a", "b"])
     assert distribution.counts(0.0) == {"b": 1.0}
 
@@ -92,8 +92,9 @@ def test_restored_counts_give_the_same_estimate() -> None:
     for _ in range(9):
         before.count("b", 0.0)
     now = RequestDistribution(["a", "b", "c"])
-    stored = [StoredCount(name, count) for name, count in before.counts(0.0).items()]
-    assert now.restore([*stored, StoredCount("gone", 5.0)], 0.0) == 1
+    assert not now.count("gone", 0.0, 5.0)
+    for name, count in before.counts(0.0).items():
+        now.count(name, 0.0, count)
     assert now.ranking(0.0).top(1) == ("b",)
     assert now.ranking(0.0).seen == 1
     assert now.ranking(0.0).probabilities == pytest.approx(before.ranking(0.0).probabilities)
@@ -151,39 +152,60 @@ def test_a_bounded_prior_reduces_the_cost_of_a_large_catalogue() -> None:
     assert mean_cost_ms(100.0) < 0.95 * mean_cost_ms(math.inf)
 
 
-# The requests since the last build, in a daemon
+# Shared among threads
+
+
+def estimator_of(*names: str) -> DistributionEstimator:
+    return DistributionEstimator(RequestDistribution(names), ManualClock())
 
 
 def test_concurrent_counts_are_exact() -> None:
-    distribution = RequestDistribution(["a", "b"])
+    estimator = estimator_of("a", "b")
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
-            pool.submit(lambda: [distribution.count("a", 0.0) for _ in range(500)])
-    assert distribution.counts(0.0) == {"a": 2000.0}
-    assert distribution.asked() == {"a": 2000}
+            pool.submit(lambda: [estimator.count("a") for _ in range(500)])
+    assert estimator.counts() == {"a": 2000.0}
+    assert estimator.asked() == {"a": 2000}
 
 
 def test_requests_since_the_last_build_are_reset_for_cached_objects() -> None:
-    distribution = RequestDistribution(["a", "b"])
-    distribution.count("a", 0.0)
-    distribution.count("b", 0.0)
-    distribution.entered(["a", "never asked for"])
-    assert distribution.asked() == {"b": 1}
+    estimator = estimator_of("a", "b")
+    estimator.count("a")
+    estimator.count("b")
+    estimator.entered(["a", "never asked for"])
+    assert estimator.asked() == {"b": 1}
+
+
+def test_counts_of_removed_objects_are_dropped() -> None:
+    estimator = estimator_of("a", "b")
+    estimator.count("a")
+    estimator.set_objects(["b", "c"])
+    assert estimator.asked() == {}
+    assert not estimator.count("a")
+    assert estimator.counts() == {}
 
 
 def test_a_replaced_object_counts_as_requested() -> None:
-    distribution = RequestDistribution(["a"])
-    distribution.readmit(["a", "gone"])
-    assert distribution.asked() == {"a": 2}
+    estimator = estimator_of("a")
+    estimator.readmit(["a", "gone"])
+    assert estimator.asked() == {"a": 2}
+
+
+def test_counts_decay_with_the_clock() -> None:
+    clock = ManualClock()
+    estimator = DistributionEstimator(RequestDistribution(["a"], half_life_s=10.0), clock)
+    estimator.count("a")
+    clock.advance(20.0)
+    assert estimator.counts() == {"a": 0.25}
 
 
 def test_recently_requested_objects_are_ordered_and_bounded() -> None:
     names = tuple(map(str, range(10_002)))
-    distribution = RequestDistribution(names)
+    estimator = estimator_of(*names)
     for name in (*names, "5000"):
-        distribution.count(name, 0.0)
-    recent = distribution.recent()
+        estimator.count(name)
+    recent = estimator.recent()
     assert recent[:3] == ("5000", "10001", "10000")
     assert len(recent) == 10_000
-    distribution.set_objects(["5000", "7000"])
-    assert distribution.recent() == ("5000", "7000")
+    estimator.set_objects(["5000", "7000"])
+    assert estimator.recent() == ("5000", "7000")

@@ -111,14 +111,14 @@ def test_hits_count_for_popularity_and_transitions(cloud: ScriptedCloud, serve: 
     with serve(result_cache=TRUSTING) as (edge, device):
         for number in (0, 1):
             served(device, number)
-        cache, before = cache_of(edge), cache_of(edge).ranking()
+        cache, before = cache_of(edge), cache_of(edge).estimator.ranking()
         hits = cache.result.state.counts.served
         for number in (0, 1):
             ask(device, number)  # the first one is verified
             for _ in range(10):
                 following = ask(device, number).message.next_objects
                 assert following.object_ids[0] == f"{1 - number:02d}"
-        after = cache.ranking()
+        after = cache.estimator.ranking()
         assert cache.result.state.counts.served == hits + 20
     assert after.probability_of(["00", "01"]) > before.probability_of(["00", "01"])
 

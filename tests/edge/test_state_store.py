@@ -14,12 +14,17 @@ from nearsight.common.errors import ConfigurationError, DatabaseInUse, ForeignSt
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.profiler import Measured
-from nearsight.edge.request_distribution import PopularityChanges, RequestDistribution, StoredCount
+from nearsight.edge.request_distribution import (
+    DistributionEstimator,
+    PopularityChanges,
+    RequestDistribution,
+    StoredCount,
+)
 from nearsight.edge.state_store import Changes, StateStore
 from nearsight.protos.health_pb2 import HealthRequest
 from support.caching import profile_of_table_3_2
 from support.disks import allow_writes, full_disk, refuse_writes, small_disk
-from support.edge import ScriptedCloud, counts_of, photo, serving, warm
+from support.edge import ScriptedCloud, cache_of, photo, serving, warm
 from support.waiting import LONG_S, wait_until
 
 MEASURED = Measured(
@@ -88,19 +93,22 @@ def test_dropped_counts_and_removed_objects_are_deleted_from_the_file(path: Path
 def test_a_restored_estimate_is_equal_to_the_stored_one(path: Path) -> None:
     clock = ManualClock()
 
-    first = RequestDistribution("abcdef", half_life_s=600.0, journal=True)
-    store = StateStore(path, clock)
+    def estimator() -> DistributionEstimator:
+        distribution = RequestDistribution("abcdef", half_life_s=600.0)
+        return DistributionEstimator(distribution, clock, journal=True)
+
+    first, store = estimator(), StateStore(path, clock)
     with store:
         for name in "aaabbc":
-            first.count(name, clock.monotonic())
+            first.count(name)
             clock.advance(100.0)
-            store.write({"museum": Changes(first.changes(clock.monotonic()))})
-        before = first.ranking(clock.monotonic()).probabilities
+            store.write({"museum": Changes(first.changes())})
+        before = first.ranking().probabilities
     with StateStore(path, clock) as store:
-        again, now_s = RequestDistribution("abcdef", half_life_s=600.0), clock.monotonic()
-        assert again.restore(store.load("museum").popularity, now_s) == 3
-        assert again.ranking(now_s).probabilities == pytest.approx(before)
-        assert again.ranking(now_s).seen == 3
+        again = estimator()
+        assert again.restore(store.load("museum").popularity) == 3
+        assert again.ranking().probabilities == pytest.approx(before)
+        assert again.ranking().seen == 3
 
 
 def test_a_restored_markov_model_makes_the_same_predictions(path: Path) -> None:
@@ -120,15 +128,16 @@ def test_a_restored_markov_model_makes_the_same_predictions(path: Path) -> None:
 
 
 def test_changes_of_a_failed_write_are_reported_again() -> None:
-    distribution = RequestDistribution("abc", journal=True)
-    distribution.count("a", 0.0)
-    lost = distribution.changes(0.0)
-    assert distribution.changes(0.0) == PopularityChanges()
-    distribution.redo(lost)
-    distribution.count("b", 0.0)
-    assert distribution.changes(0.0).counts == {"a": 1.0, "b": 1.0}
-    distribution.set_objects("bc")
-    assert distribution.changes(0.0).removed_objects == ("a",)
+    clock = ManualClock()
+    estimator = DistributionEstimator(RequestDistribution("abc"), clock, journal=True)
+    estimator.count("a")
+    lost = estimator.changes()
+    assert estimator.changes() == PopularityChanges()
+    estimator.redo(lost)
+    estimator.count("b")
+    assert estimator.changes().counts == {"a": 1.0, "b": 1.0}
+    estimator.set_objects("bc")
+    assert estimator.changes().removed_objects == ("a",)
 
 
 def test_a_second_edge_on_the_same_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +310,7 @@ def test_an_edge_serves_on_a_disk_that_cannot_be_written_and_stores_its_state_la
             told = [line for line in logs if line["component"] == "journal"]
             assert [line["log_level"] for line in told] == ["warning"]
             assert "only in memory" in told[0]["event"]
-            assert ("05" in counts_of(edge)) == known
+            assert ("05" in cache_of(edge).estimator.counts()) == known
             allow_writes(place, disk)
             wait_until(lambda: not edge.caches.journal_problem, what="the next write")
         with StateStore(path, ManualClock()) as store:

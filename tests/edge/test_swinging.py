@@ -7,10 +7,11 @@ and misses take random times, and every decision is taken and judged as in `Cata
 import numpy as np
 import pytest
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
 from nearsight.edge.profiler import Profiler
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
 
 OBJECTS = [f"{number:02d}" for number in range(40)]
@@ -30,9 +31,11 @@ class Edge:
         self.rng = np.random.default_rng(seed)
         self.noise = noise
         self.slowness = 1.0
-        self.now_s = 0.0
+        self.clock = ManualClock()
         self.profiler = Profiler(PROFILE, MISS_MS)
-        self.distribution = RequestDistribution(OBJECTS, prior_mass=10.0, half_life_s=3600.0)
+        self.estimator = DistributionEstimator(
+            RequestDistribution(OBJECTS, prior=1.0, prior_mass=10.0, half_life_s=3600.0), self.clock
+        )
         self.optimizer = Optimizer(CacheSettings(least_gain=0.01))
         self.cached: frozenset[str] = frozenset()
         self.miss_ms = MISS_MS
@@ -47,7 +50,7 @@ class Edge:
         return sum(self._request() for _ in range(requests)) / requests
 
     def _request(self) -> float:
-        self.now_s += 1.0
+        self.clock.advance(1.0)
         name = OBJECTS[np.searchsorted(UP_TO, self.rng.uniform(0, UP_TO[-1]), side="right")]
         spent_ms, hit = 0.0, False
         if self.cached:
@@ -59,7 +62,7 @@ class Edge:
             miss_ms = self._noisy(self.miss_ms)
             self.profiler.observe_miss(miss_ms)
             spent_ms += miss_ms
-        self.distribution.count(name, self.now_s)
+        self.estimator.count(name)
         self._since_decision += 1
         if name not in self.cached or self._since_decision >= OPTIMIZE_EVERY:
             self._improve()
@@ -69,17 +72,17 @@ class Edge:
         requests, self._since_decision = self._since_decision, 0
         if not self.cached:
             self.profiler.relax(requests)
-        ranking = self.distribution.ranking(self.now_s)
-        situation = DecisionInputs(ranking, self.profiler.costs(len(ranking)), self.distribution.recent())
+        ranking = self.estimator.ranking()
+        situation = DecisionInputs(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
         step = self.optimizer.next(situation, len(OBJECTS), self._state, lambda _: True)
         if step.build is not None:
             self.builds += 1
             self.filled += not self.cached
             self.cached = step.build
-            self.distribution.entered(step.build)
+            self.estimator.entered(step.build)
 
     def _state(self, _wanted: frozenset[str]) -> CacheState:
-        return CacheState(self.cached, frozenset(), self.distribution.asked())
+        return CacheState(self.cached, frozenset(), self.estimator.asked())
 
 
 def best_ms(slowness: float) -> float:

@@ -72,7 +72,7 @@ def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
         version = {entry.object_id: entry.version for entry in curator.objects().objects}["00"]
 
         def holds_the_new_version() -> bool:
-            model = cache_of(edge).snapshot.models.get("00")
+            model = cache_of(edge).holder.snapshot.models.get("00")
             return model is not None and model.version == version
 
         wait_until(holds_the_new_version, what="the new version cached")

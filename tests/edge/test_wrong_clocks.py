@@ -25,7 +25,7 @@ from nearsight.protos import (
     rpc_pb2,
 )
 from nearsight.protos.rpc_pb2 import RequestHeader
-from support.edge import CATALOGUE, EdgeClient, ScriptedCloud, counts_of, photo, running_edge
+from support.edge import CATALOGUE, EdgeClient, ScriptedCloud, cache_of, photo, running_edge
 from support.waiting import LONG_S
 
 PLAIN = RecognizerSettings(timeout_s=LONG_S, prefetch=PrefetchSettings(enabled=False))
@@ -143,10 +143,15 @@ def _visit(edge: EdgeDaemon, clock: Clock) -> tuple[list[str | None], dict[str, 
     """Answers to a visit, the counts of the edge, and its prediction after the first object."""
     with EdgeClient(edge.endpoint, device_id="guide") as guide:
         guide.ask(photo(5))
-        before = counts_of(edge)
+        cache = cache_of(edge)
+        before = cache.estimator.counts()
     with Recognizer(edge.endpoint, None, CATALOGUE, device_id="phone", settings=PLAIN, clock=clock) as device:
         answers = [device.recognize_blocking(photo(number)).object_id for number in (0, 3, 1, 0, 3, 1, 77)]
-    counts = {name: count - before.get(name, 0.0) for name, count in counts_of(edge).items() if name != "05"}
+    counts = {
+        name: count - before.get(name, 0.0)
+        for name, count in cache.estimator.counts().items()
+        if name != "05"
+    }
     with EdgeClient(edge.endpoint, device_id="another") as another:
         return answers, counts, another.report("00").object_ids[0]
 

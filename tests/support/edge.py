@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.next_objects import NextObjects, next_objects_from_proto
@@ -385,15 +384,10 @@ def wait_for_standby(edge: EdgeDaemon, objects: int) -> None:
     wait_until(lambda: edge.standbys.size(CATALOGUE) == objects, what=f"a standby of {objects} objects")
 
 
-def counts_of(edge: EdgeDaemon) -> dict[str, float]:
-    """Requests per object, with decay."""
-    return cache_of(edge).distribution.counts(SYSTEM_CLOCK.monotonic())
-
-
 def cached(edge: EdgeDaemon) -> set[str]:
     """Ids in the current snapshot of the cache."""
     cache = edge.caches.get(CATALOGUE)
-    return set(cache.snapshot.object_ids) if cache is not None else set()
+    return set(cache.holder.snapshot.object_ids) if cache is not None else set()
 
 
 def ask_until(condition: Callable[[], bool], ask: Callable[[], object], what: str) -> None:

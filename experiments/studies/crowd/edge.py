@@ -1,7 +1,7 @@
 """An edge without network and photos: the parts of `edge.catalogue_cache` on a virtual clock.
 
 Requests carry their time. Models arrive shortly after they are requested, and building a snapshot takes no
-time. All estimates and decisions are made by the daemon's classes: `RequestDistribution`, `Optimizer`.
+time. All estimates and decisions are made by the daemon's classes: `DistributionEstimator`, `Optimizer`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.expected_latency import ExpectedLatency
 from nearsight.common.object_cache.profile import CacheProfile, RollingMean
 from nearsight.edge.cache_size import Costs
 from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
 from nearsight.experiments.traces.movement import generate_visits
 
@@ -100,7 +101,9 @@ class CrowdEdge:
         self, object_ids: Sequence[str], costs: EdgeCosts, half_life_s: float, rng: np.random.Generator
     ) -> None:
         settings = CacheSettings(k_max=costs.k_max)
-        self._distribution = RequestDistribution(object_ids, prior=1.0, half_life_s=half_life_s)
+        distribution = RequestDistribution(object_ids, prior=1.0, half_life_s=half_life_s)
+        self._clock = ManualClock()
+        self._estimator = DistributionEstimator(distribution, self._clock)
         self._misses = RollingMean(settings.miss_window, costs.miss_ms, full=False)
         self._curves = costs.profile.curves(len(object_ids))
         self._optimizer = Optimizer(settings)
@@ -125,7 +128,8 @@ class CrowdEdge:
 
     def count(self, object_id: str, now_s: float) -> None:
         """Count a request without a lookup."""
-        self._distribution.count(object_id, now_s)
+        self._clock.advance(now_s - self._clock.monotonic())
+        self._estimator.count(object_id)
 
     def request(self, object_id: str, now_s: float) -> None:
         """Process a request: look up, count, and decide again if necessary."""
@@ -142,8 +146,8 @@ class CrowdEdge:
     def _improve(self, now_s: float) -> None:
         self._since_decision = 0
         costs = Costs(self._curves.lookup_ms, self._curves.recall, self._misses.mean)
-        situation = DecisionInputs(self._distribution.ranking(now_s), costs)
-        state = CacheState(self._cached, frozenset(), self._distribution.asked())
+        situation = DecisionInputs(self._estimator.ranking(), costs)
+        state = CacheState(self._cached, frozenset(), self._estimator.asked())
 
         def held(object_id: str) -> bool:
             return object_id in self._cached or self._arrives_s.get(object_id, np.inf) <= now_s
@@ -154,7 +158,7 @@ class CrowdEdge:
             self._arrives_s = {name: self._arrives_s.get(name, now_s + _FETCH_S) for name in missing}
         if step.build is not None:
             self._cached = step.build
-            self._distribution.entered(step.build)
+            self._estimator.entered(step.build)
             for name in step.build:
                 self._arrives_s.pop(name, None)
             self.changed = True

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.common.catalogue.store import CatalogueStore
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
+from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import PrefetchSettings
+from nearsight.edge.prediction import MarkovEstimator
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.conditions import Conditions, Watch
@@ -270,14 +271,14 @@ def _held_by_devices(
     settings.
     """
     settings = EdgeSettings().cache.markov
-    markov = MarkovModel(models, MarkovSettings(**settings.model_dump(exclude={"top"})))
+    markov = MarkovEstimator(models, settings, ManualClock())
     for visitor, object_id in transitions:
-        markov.observe(visitor, object_id, 0.0)
+        markov.observe(visitor, object_id)
     most = min(largest_k, PrefetchSettings().k_max)
     held = {}
     for object_id in models:
-        following = markov.next_objects(object_id, 0.0, settings.top).object_ids
-        others = [one for one in following if one != object_id]
+        following = markov.observe("", object_id)
+        others = [] if following is None else [one for one in following.object_ids if one != object_id]
         held[object_id] = (object_id, *others[: most - 1])
     return held
 

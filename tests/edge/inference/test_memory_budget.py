@@ -62,7 +62,7 @@ def used_bytes(edge: EdgeDaemon) -> int:
 
     def parts() -> tuple[int, int, int]:
         spare_bytes = cache.supply.library.size_bytes
-        return cache.snapshot.size_bytes, spare_bytes, edge.networks.memory.state.used_bytes
+        return cache.holder.snapshot.size_bytes, spare_bytes, edge.networks.memory.state.used_bytes
 
     while (found := parts()) != parts():
         pass
