@@ -144,6 +144,7 @@ class DaemonMetrics:
                 f"metrics address {listen} {reason}",
                 advice="set metrics_listen to a free port, or leave it empty to disable metrics",
             ) from error
+        self._http.start()
         bound = self._http.server_port
         return f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
 
@@ -173,6 +174,8 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
         self._open: dict[int, socket.socket] = {}
         self._lock = Lock()
         self._accepting = Thread(target=self.serve_forever, name="metrics", daemon=True)
+
+    def start(self) -> None:
         self._accepting.start()
 
     def stop(self) -> None:
