@@ -60,7 +60,7 @@ def check_endpoint(endpoint: str) -> str:
 def is_local(endpoint: str) -> bool:
     """Whether only processes of this machine can reach the address."""
     host, _ = split_tcp(endpoint)
-    if host in {"", "localhost"}:
+    if host in {"", "localhost", "lo"}:
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
