@@ -280,7 +280,7 @@ class RequestFlow(Generic[Q]):
         return self._finish(self._no_tier_left(now_s))
 
     def _ask(self, question: _Question, now_s: float) -> Effect[Q]:
-        """Ask the tier, or make the form first in which the query is sent."""
+        """Make the form in which the query is sent if it is missing, then ask the tier."""
         self.phase = Phase.MAKING
         self._work = self._query.missing(question.form)
         if self._work is not None:

@@ -121,7 +121,7 @@ def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> Nearsig
         return Unavailable(what, advice="is the address right?")
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return _handshake_ended(link, find_reason=find_reason)
-    try:
+    try:  # without a free descriptor, no attempt to connect can succeed
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError:
         return out_of_descriptors()

@@ -77,7 +77,7 @@ class Crowded(Refused):
 
 
 class Mechanism:
-    """Security of a connection: one object per connection. This is NULL, without any, for this machine."""
+    """Security of one connection. This class is the mechanism NULL, without keys, for clients on this machine."""
 
     name = b"NULL"
     """Name in greetings."""
@@ -139,9 +139,8 @@ class Session:
         self.mechanism = mechanism
         self._largest = settings.max_message_bytes
         self._most_frames = settings.max_frames
-        greeting = (
-            SIGNATURE + b"\x03\x01" + mechanism.name.ljust(20, b"\x00") + b"\x01"
-        )  # version, is a server
+        # The signature, version 3.1, the mechanism, and that this side is a server.
+        greeting = SIGNATURE + b"\x03\x01" + mechanism.name.ljust(20, b"\x00") + b"\x01"
         self.replies: list[bytes] = [greeting.ljust(GREETING_BYTES, b"\x00")]
         """Bytes that the protocol itself has to send; the caller removes them after each `receive`."""
         self.more = False
