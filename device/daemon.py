@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from nearsight.common.errors import NotFound
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService, format_bytes
 from nearsight.common.request.next_tiers import BreakerState
@@ -53,7 +54,7 @@ class DeviceDaemon:
             [
                 DeviceRecognitionService(self._recognizer),
                 HealthService("device", self.ready, self.details),
-                ExplanationService(lambda: [one] if (one := self._recognizer.explain()) is not None else []),
+                ExplanationService(self._explanations),
                 *self._peer_reports(),
             ],
             tier="device",
@@ -112,6 +113,10 @@ class DeviceDaemon:
             return now
 
         return (PeerReportsService(report),)
+
+    def _explanations(self) -> Sequence[Explanation]:
+        explanation = self._recognizer.explain()
+        return () if explanation is None else (explanation,)
 
 
 def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:

@@ -173,7 +173,8 @@ class DeviceQuery:
         """The possible forms for sending; ``features_bytes`` is the size of features not extracted yet."""
         if isinstance(self.source, Features):
             return (Payload(FEATURES, len(self.source) * BYTES_PER_FEATURE),)
-        ready, file_bytes = self._complete_features(), None if self._image is None else len(self._image)
+        ready = self._complete_features()
+        file_bytes = len(self._image) if self._image is not None else None
         if ready is not None:
             features_bytes = len(ready) * BYTES_PER_FEATURE
         both = self._context.costs.payloads(file_bytes, features_bytes, extracted=ready is not None)

@@ -171,7 +171,8 @@ class CooperativeModelSource:
             if read.items or not claims or read.wait_ms == 0:
                 return tuple(read.items[-_MOST_ITEMS:])
             if self._has_time_to_wait(search) and self._may_wait(search, key):
-                self._account.add(waited=not search.waits)
+                if not search.waits:
+                    self._account.add(waited=1)
                 search.waits = True
                 yield None, min(read.wait_ms / 1e3, POLL_S)
             else:

@@ -333,9 +333,8 @@ class HandoverWorker:
                 self._log.debug("hand-over failed", node=shown(node), reason=str(error))
                 failed.add(node)
         missed.update(*(offers[node] for node in failed))
-        return failed | {
-            node for node, future in completions.items() if future.exception() is not None
-        }, missed
+        failed.update(node for node, future in completions.items() if future.exception() is not None)
+        return failed, missed
 
     def _hand_over(self, node: NodeId, keys: Sequence[str], view: View, *, displace: bool) -> set[str]:
         """Send a node digests, then the entries that it requests; returns the keys that it refused."""
