@@ -45,6 +45,8 @@ _MIN_FEATURES = 20
 _STRONGEST = 300
 """Maximum number of features used; with fewer, descriptions of similar photos differ more."""
 _FEATURE_STEP, _FEATURE_GRIDS = 1.1, 16
+_WORD_BITS, _ROWS, _TABLES = 12, 2, 8
+"""Of min-hashes: bits of a descriptor that form a word, hashes that form a key, and keys."""
 _PLACE_GAIN = 6.0
 """Weight of a shift by the photo's longer side, relative to one bit of a mean byte."""
 _MOST_NUMBERS = 64
@@ -161,15 +163,15 @@ def min_hash() -> PhotoKeys[Features]:
     (Broder, 1997).
     """
     rng = np.random.default_rng(0)
-    chosen = rng.choice(256, 12, replace=False)
-    factors, terms = rng.integers(1, _PRIME, (2, 16))
+    chosen = rng.choice(256, _WORD_BITS, replace=False)
+    factors, terms = rng.integers(1, _PRIME, (2, _ROWS * _TABLES))
 
     def describe(features: Features) -> Rows | None:
         if len(features) < _MIN_FEATURES:
             return None
-        words = np.unpackbits(features.descriptors, axis=1)[:, chosen] @ (1 << np.arange(12))
+        words = np.unpackbits(features.descriptors, axis=1)[:, chosen] @ (1 << np.arange(_WORD_BITS))
         hashes = (words[:, None] * factors + terms) % _PRIME
-        return np.asarray(hashes.min(axis=0)).reshape(8, 2)
+        return np.asarray(hashes.min(axis=0)).reshape(_TABLES, _ROWS)
 
     return PhotoKeys(describe)
 
