@@ -6,9 +6,9 @@ import asyncio
 import os
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 
-from nearsight.common.background.futures import pending
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
@@ -106,14 +106,20 @@ class EdgeClient:
             trace_id=trace_id,
             client_id=client_id,
         )
-        outcome: Future[Outcome] = pending()
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+
+        def complete(found: Outcome) -> None:
+            if not outcome.done():
+                outcome.set_result(found)
 
         def replied(done: Future[Reply]) -> None:
-            latency_ms = (time.perf_counter() - begun_s) * 1000
-            outcome.set_result(Outcome(_answer_of(done), latency_ms, trace_id))
+            found = Outcome(_answer_of(done), (time.perf_counter() - begun_s) * 1000, trace_id)
+            with suppress(RuntimeError):  # the loop has ended, so no task waits
+                loop.call_soon_threadsafe(complete, found)
 
         reply.add_done_callback(replied)
-        return asyncio.wrap_future(outcome)
+        return outcome
 
     async def catalogues(self) -> list[str]:
         """Names of the catalogues of the edge.
