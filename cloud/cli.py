@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,7 +137,7 @@ def ingest(
                 raise unknown_catalogue("", ())
             check_catalogue_name(catalogue)
         access = stack.enter_context(
-            _open(catalogue, database, cloud, key, server_key, config, assignments, create=True)
+            _open(_Place(database, cloud, key, server_key, config, assignments), catalogue, create=True)
         )
         with _Bar() as bar:
             report = ingest_folder(
@@ -166,7 +166,7 @@ def list_catalogues(
     """List the catalogues, unless a command follows."""
     if command_follows(ctx):
         return
-    with _open("", database, cloud, key, server_key, config) as access:
+    with _open(_Place(database, cloud, key, server_key, config), "") as access:
         infos = access.catalogues()
     if as_json:
         print_json([asdict(info) for info in infos])
@@ -185,7 +185,7 @@ def remove_catalogue(
     config: ConfigOption = None,
 ) -> None:
     """Remove a catalogue with all its objects."""
-    with _open(name, database, cloud, key, server_key, config) as access:
+    with _open(_Place(database, cloud, key, server_key, config), name) as access:
         objects = access.remove_catalogue()
     print_line(f"removed {name} with {objects} object{'s' if objects != 1 else ''}")
 
@@ -272,7 +272,7 @@ def list_objects(
     as_json: JsonOption = False,
 ) -> None:
     """List the objects of a catalogue."""
-    with _open(catalogue, database, cloud, key, server_key, config) as access:
+    with _open(_Place(database, cloud, key, server_key, config), catalogue) as access:
         items = access.objects()
     columns = ("object_id", "label", "version", "views", "model_bytes")
     if as_json:
@@ -307,7 +307,7 @@ def add_object(
     details = _pairs(metadata or [])
     check_object(object_id, label, details)
     item = NewObject(object_id, label or object_id, tuple(read_image_file(path) for path in images), details)
-    with _open(catalogue, database, cloud, key, server_key, config, create=True) as access:
+    with _open(_Place(database, cloud, key, server_key, config), catalogue, create=True) as access:
         outcome = access.put([item], allow_similar=allow_similar)
         if outcome.rejected:
             raise InvalidArgument(f"object {object_id!r} was rejected: {outcome.rejected[0].reason}")
@@ -329,7 +329,7 @@ def remove_objects(
     config: ConfigOption = None,
 ) -> None:
     """Remove objects. On return, a running cloud no longer recognises them."""
-    with _open(catalogue, database, cloud, key, server_key, config) as access:
+    with _open(_Place(database, cloud, key, server_key, config), catalogue) as access:
         outcome = access.remove(object_ids)
     for object_id in outcome.removed:
         print_line(f"removed {object_id}")
@@ -350,38 +350,40 @@ def _load(
     return load_settings(CloudSettings, "cloud", config, flag_overrides(assignments, named)).settings
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Options that say where the catalogues are, and with which settings a database is opened."""
+
+    database: Path | None
+    cloud: str | None
+    key: Path | None
+    server_key: str | None
+    config: Path | None
+    assignments: list[str] | None = None
+
+
 @contextmanager
-def _open(
-    catalogue: str,
-    database: Path | None,
-    cloud: str | None,
-    key: Path | None,
-    server_key: str | None,
-    config: Path | None,
-    assignments: list[str] | None = None,
-    *,
-    create: bool = False,
-) -> Iterator[CatalogueAccess]:
+def _open(place: _Place, catalogue: str, *, create: bool = False) -> Iterator[CatalogueAccess]:
     """A catalogue in a database, opened with the settings of the daemon, or in a running cloud."""
     from nearsight.cloud.access import RemoteCatalogue, shell_channel
     from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
     from nearsight.common.recognition.object_recognizer import pin_threads
 
-    if cloud:
-        local = {"--database": database, "--config": config, "--set": assignments}
+    if place.cloud:
+        local = {"--database": place.database, "--config": place.config, "--set": place.assignments}
         if given := [option for option, value in local.items() if value]:
             raise InvalidArgument(
                 f"both {given[0]} and --cloud are given",
                 advice="give only one of them: a running cloud has its own database and settings",
             )
-        with shell_channel(cloud, key, server_key) as channel:
+        with shell_channel(place.cloud, place.key, place.server_key) as channel:
             yield RemoteCatalogue(channel, catalogue)
-    elif key is not None or server_key is not None:
+    elif place.key is not None or place.server_key is not None:
         raise InvalidArgument(
             "keys are given, but no running cloud", advice="add --cloud ENDPOINT; a database needs no keys"
         )
     else:
-        settings = _load(config, assignments, database)
+        settings = _load(place.config, place.assignments, place.database)
         pin_threads()
         with (
             _open_store(settings, create=create) as store,
