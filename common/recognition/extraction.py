@@ -1,8 +1,8 @@
 """Extraction of local features (ORB) from images, and training of object models from images.
 
 Keypoints and strengths are rounded to the precision of the wire format (1/32 pixel, float16). So features are
-identical wherever they are matched: on the device, at the edge, or after reading them from a database. Another
-descriptor of 256 bits would be another function with the parameters and the result of `extract_features`.
+identical wherever they are matched: on the device, at the edge, or after reading them from a database.
+Another descriptor of 256 bits would be another function with the parameters of `extract_features`.
 
 ORB runs with a FAST threshold as high as the image allows without changing the result. With the low threshold
 that low-contrast images need, FAST finds thousands of corners, and ORB keeps only the few hundred strongest.

@@ -77,7 +77,7 @@ class Crowded(Refused):
 
 
 class Mechanism:
-    """Security of one connection. This class is the mechanism NULL, without keys, for clients on this machine."""
+    """Security of one connection. This class is the mechanism NULL: no keys, for clients on this machine."""
 
     name = b"NULL"
     """Name in greetings."""
