@@ -204,7 +204,7 @@ class RequestFlow(Generic[Q]):
             stands = self._query.one_look and answer.grain != NETWORK  # networks do not use features
             if unknown and not stands and left_s >= LEAST_REPETITION_S:
                 question.first, question.form = answer, IMAGE
-                return self._ask(question, now_s)
+                return self._make_or_ask(question, now_s)
         else:  # with the bytes of both messages
             sent_bytes = question.first.sent_bytes + answer.sent_bytes
             received_bytes = question.first.received_bytes + answer.received_bytes
@@ -271,7 +271,7 @@ class RequestFlow(Generic[Q]):
         if choice is not None:
             self._remaining_tiers.remove(choice.tier)
             self._question = _Question(choice, choice.form, now_s)
-            return self._ask(self._question, now_s)
+            return self._make_or_ask(self._question, now_s)
         if standby is not None:
             self._standby_left = False
             self.phase = Phase.LOOKING
@@ -279,12 +279,12 @@ class RequestFlow(Generic[Q]):
             return self._look_next(now_s)
         return self._finish(self._no_tier_left(now_s))
 
-    def _ask(self, question: _Question, now_s: float) -> Effect[Q]:
-        """Make the form in which the query is sent if it is missing, then ask the tier."""
+    def _make_or_ask(self, question: _Question, now_s: float) -> Effect[Q]:
         self.phase = Phase.MAKING
         self._work = self._query.missing(question.form)
-        if self._work is not None:
-            return self._work
+        return self._work or self._ask(question, now_s)
+
+    def _ask(self, question: _Question, now_s: float) -> Effect[Q]:
         again = question.first is not None
         if not again:
             self._computed_ms += (now_s - self._working_since_s) * 1000
