@@ -22,6 +22,7 @@ from nearsight.common.rpc.endpoints import (
         "tcp://localhost:1",
         "tcp://[::1]:7000",
         "ipc:///tmp/x",
+        "tcp://lo:5",
     ],
 )
 def test_addresses_of_this_machine_are_local(endpoint: str) -> None:

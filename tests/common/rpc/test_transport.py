@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import Unauthenticated, Unavailable
+from nearsight.common.rpc import names
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.links import mechanism_of
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity, generate_keys
 from support.rpc import Keys, ScriptedEcho, echo_stub_to, serving, text, unused_endpoint
+from support.waiting import LONG_S
 
 TCP = "tcp://127.0.0.1:0"
 
@@ -103,6 +105,27 @@ def test_a_listener_without_a_zeromq_greeting_has_no_mechanism(said: bytes) -> N
 def test_unreachable_servers_and_other_transports_have_no_mechanism() -> None:
     assert mechanism_of(unused_endpoint(), 60) is None
     assert mechanism_of("ipc:///nowhere", 60) is None
+
+
+def test_a_call_connects_as_soon_as_the_name_of_its_server_is_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def look_up(_host: str, _port: object) -> list[tuple[object, ...]]:
+        asked.set()
+        assert answered.wait(LONG_S)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+
+    monkeypatch.setattr(names, "LONGEST_S", LONG_S)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with serving(ScriptedEcho(), listen=TCP) as server:
+        port = server.endpoint.rpartition(":")[2]
+        with echo_stub_to(f"tcp://edge.museum:{port}", connect_timeout_s=600.0) as stub:
+            call = stub.echo.future(text("x"), timeout_s=600.0)
+            assert asked.wait(LONG_S)
+            answered.set()
+            assert call.result(LONG_S).message.text == "x"
 
 
 @pytest.mark.parametrize("attempt", range(8))
