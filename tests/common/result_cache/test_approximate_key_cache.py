@@ -130,6 +130,15 @@ def test_an_inference_that_began_before_a_change_is_not_cached(
     assert value == 5.0 or cache.counts.missed == missed + 1
 
 
+def test_results_are_invalidated_by_value(classifier: Classifier) -> None:
+    cache = ApproximateKeyCache(prefix(1), classifier, beta=3)
+    for value in (1.0, 2.0):
+        cache.lookup([value])
+    assert cache.invalidate(lambda value: value == 2.0) == 1
+    cache.lookup([1.0])
+    assert cache.counts.served == 1
+
+
 def test_results_expire(classifier: Classifier) -> None:
     clock = ManualClock()
     cache = ApproximateKeyCache(prefix(1), classifier, beta=3, ttl_s=10, clock=clock)
@@ -155,6 +164,17 @@ def test_an_input_without_a_key_is_neither_classified_nor_cached(
     with pytest.raises(InvalidArgument):
         change(cache, x)
     assert (classifier.calls, cache.counts.lookups, cache.invalidate()) == (0, 0, 0)
+
+
+def test_errors_are_estimated_from_verifications() -> None:
+    rng = np.random.default_rng(5)
+    cache: ApproximateKeyCache[np.ndarray, int] = ApproximateKeyCache(
+        prefix(1), lambda x: int(x[1] > 0.7), beta=1.4
+    )
+    inputs = np.column_stack([rng.integers(0, 20, 20_000), rng.random(20_000)])
+    wrong = sum(cache.lookup(x) != int(x[1] > 0.7) for x in inputs)
+    assert cache.wrong_share == pytest.approx(wrong / cache.counts.served, abs=0.05)
+    assert wrong / cache.counts.served < cache.wrong_share_bound
 
 
 def test_lookups_that_wait_for_one_inference_are_one_inference(classifier: Classifier) -> None:
@@ -227,6 +247,15 @@ def test_none_is_a_valid_result(classifier: Classifier) -> None:
     cache: ApproximateKeyCache[list[float], None] = ApproximateKeyCache(prefix(1), calls.append, beta=3)
     assert [cache.lookup([1.0]) for _ in range(3)] == [None] * 3
     assert (len(calls), cache.counts.served) == (2, 1)
+
+
+def test_an_error_of_an_approximation_reaches_the_caller(classifier: Classifier) -> None:
+    def broken(_: list[float]) -> bytes:
+        raise ZeroDivisionError("no scale")
+
+    with pytest.raises(ZeroDivisionError, match="no scale"):
+        ApproximateKeyCache(broken, classifier).lookup([1.0])
+    assert classifier.calls == 0
 
 
 def test_a_cache_takes_either_a_back_off_or_a_budget(classifier: Classifier) -> None:
