@@ -27,6 +27,7 @@ from support.edge import (
     answer_of,
     cache_of,
     exhibit,
+    features_of,
     photo,
     warm,
 )
@@ -97,6 +98,18 @@ def test_a_false_thumbnail_misleads_only_its_sender(cloud: ScriptedCloud, serve:
             assert (answer_of(reply), reply.message.grain) == ((misled, "edge"), "result")
 
 
+def test_features_that_are_sent_again_are_answered_from_the_cache(cloud: ScriptedCloud, serve: Serve) -> None:
+    features = features_of(photo(0))
+    with serve(result_cache=TRUSTING) as (_edge, device):
+        wait_until(
+            lambda: device.send(features).result(LONG_S).message.grain == "result",
+            what="an answer of the result cache",
+        )
+        asked = len(cloud.received)
+        assert device.ask(features) == ("00", "edge")
+    assert len(cloud.received) == asked
+
+
 def test_without_a_result_cache_every_photo_is_recognised(cloud: ScriptedCloud, serve: Serve) -> None:
     with serve() as (edge, device):
         cache = cache_of(edge) if ask(device, 0) else None
@@ -140,6 +153,23 @@ def test_a_repeated_unknown_photo_is_forwarded_without_a_lookup(cloud: ScriptedC
             with mock.patch.object(looks, "observe_lookup") as looked:
                 assert device.ask(photo(99)) == (None, "cloud")
             assert looked.call_count == expected
+
+
+def test_a_photo_repeated_before_the_answer_of_the_cloud_is_forwarded_without_a_lookup(
+    cloud: ScriptedCloud, serve: Serve
+) -> None:
+    with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
+        warm(edge, device, [0])
+        cloud.gate.clear()
+        cloud.received.clear()
+        first = device.send(photo(99))
+        wait_until(lambda: len(cloud.received) == 1, what="the first photo at the cloud")
+        with mock.patch.object(cache_of(edge).profiler, "observe_lookup") as looked:
+            second = device.send(photo(99))
+            wait_until(lambda: len(cloud.received) == 2, what="the second photo at the cloud")
+        cloud.gate.set()
+        assert {answer_of(one.result(LONG_S)) for one in (first, second)} == {(None, "cloud")}
+        assert looked.call_count == 0
 
 
 @pytest.mark.parametrize("number", [0, 1])
