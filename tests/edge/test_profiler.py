@@ -22,6 +22,7 @@ def test_before_any_measurement_profile_and_prior_are_used() -> None:
     assert costs.lookup_ms[[0, 100]] == pytest.approx([0.0, 238.14])
     assert costs.recall[100] == pytest.approx(0.886)
     assert costs.miss_ms == 100.0
+    assert Profiler(profile_of_table_3_2(), miss_prior_ms=80.0).costs(1).miss_ms == 80.0
 
 
 def test_lookups_slower_than_the_profile_raise_the_whole_curve() -> None:

@@ -103,6 +103,9 @@ def test_a_choice_gives_its_reason() -> None:
     assert made.why.startswith("features (expected sooner); features 36.0 kB: ")
     assert "image 60.0 kB" in made.why
     assert "20.0 ms + 10.0 Mbit/s" in made.why
+    unmeasured = OffloadChoice(RECEIVER_MS)
+    unmeasured.choose([IMAGE])
+    assert "link 20.0 ms + 20.0 Mbit/s (assumed)" in unmeasured.why
 
 
 def test_unknown_features_cost_the_image_as_well() -> None:
