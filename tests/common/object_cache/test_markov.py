@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
+from nearsight.common.object_cache.transitions import ObjectSlots
 
 OBJECTS = tuple("abcdef")
 WALKS = st.lists(st.lists(st.sampled_from(OBJECTS), max_size=12), max_size=6)
@@ -207,6 +208,18 @@ def test_a_new_object_does_not_inherit_the_counts_of_a_removed_one() -> None:
     model.observe("device", "a", 0.0)
     model.observe("device", "new", 0.0)
     assert model.next_objects("a", 0.0).object_ids == ("new",)
+
+
+def test_the_slots_of_removed_objects_are_reused() -> None:
+    """The arrays of a model do not grow with every change of its catalogue."""
+    objects = ObjectSlots()
+    for names in ("abc", "def", "dab"):
+        objects.remove([name for name in objects.by_id if name not in names])
+        objects.add([name for name in names if name not in objects.by_id])
+        assert sorted(objects.by_id) == sorted(names)
+        assert sorted(objects.by_id.values()) == [0, 1, 2]
+        assert objects.names(objects.by_id.values()) == tuple(objects.by_id)
+    assert objects.present.tolist() == [True, True, True]
 
 
 @given(walks=WALKS, order=st.integers(0, 3))
