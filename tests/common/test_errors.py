@@ -77,7 +77,7 @@ def test_the_status_codes_are_those_of_the_wire() -> None:
         ),
         (
             OSError(errno.EBUSY, "busy", "/data/tokens.json"),
-            "Device or resource busy: /data/tokens.json; a mounted file cannot be replaced",
+            "Device or resource busy: /data/tokens.json; a mounted file cannot be replaced: mount its folder",
         ),
     ],
 )
