@@ -19,6 +19,11 @@ from nearsight.common.model_cache.registry import make_policy
 UNIT = ModelCosts(1, 1.0)
 
 
+def in_order(policy: ImportanceAware, *models: str, now_s: float) -> list[str]:
+    """These models in the order of their eviction."""
+    return [one.model for one in policy.victims(dict.fromkeys(models, UNIT), len(models), now_s)]
+
+
 def lowest(policy: ImportanceAware, *models: str, now_s: float) -> str:
     return policy.victims(dict.fromkeys(models, UNIT), 1, now_s)[0].model
 
@@ -64,10 +69,9 @@ def test_changes_during_a_rebuild_are_in_both_queues(monkeypatch: pytest.MonkeyP
     policy.loaded("d", UNIT, 11.0)
     policy.evicted("a", 11.0)
     rates |= {"b": 0.5, "c": 0.1}
-    for evicted_before_the_swap in ("dbc", "bdc"):
-        victims = policy.victims(dict.fromkeys("bcd", UNIT), 3, 12.0)
-        assert "".join(one.model for one in victims) == evicted_before_the_swap
-        policy.requested("b", 12.0)  # the next queue is complete
+    assert in_order(policy, "b", "c", "d", now_s=12.0) == ["d", "b", "c"]
+    policy.requested("b", 12.0)  # the next queue is complete, and replaces the former
+    assert in_order(policy, "b", "c", "d", now_s=12.0) == ["b", "d", "c"]
 
 
 def test_utility_grows_with_penalty_and_rate_and_falls_with_size() -> None:
