@@ -38,7 +38,7 @@ def test_an_error_in_a_job_does_not_affect_the_next(raised: BaseException, await
         callbacks.submit(ran.set)
         assert callbacks.close(LONG_S)
     assert ran.is_set()
-    assert [line["event"] for line in logs] == ["a callback raised"]
+    assert [(line["event"], line["exc_info"]) for line in logs] == [("a callback raised", True)]
 
 
 def test_a_job_submitted_after_close_still_runs() -> None:

@@ -177,8 +177,10 @@ def test_an_image_that_cannot_be_prepared_asks_no_tier(
 
 
 def test_silent_tiers_do_not_delay_a_request_beyond_its_deadline(scene: Scene) -> None:
+    earlier = scene.engine.submit(b"x", scene.outcomes, LONG_S)
     scene.engine.submit(b"x", scene.outcomes, 0.1)
     assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
+    assert not earlier.done()
 
 
 def test_slow_preparation_does_not_delay_a_request_beyond_its_deadline(scene: Scene) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nearsight.common.recognition.models import ObjectModel
 from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView
 from nearsight.device.adaptation.adapter import Adapter, SecondLook
 from nearsight.device.adaptation.learning import is_plausible
@@ -57,9 +58,10 @@ def test_an_object_that_was_withdrawn_is_not_answered_with(adapter: Adapter) -> 
     assert adapter.second_look(ANSWERING, photo_features(1)) is not None
 
 
-def test_only_objects_of_the_current_snapshot_are_looked_up(adapter: Adapter) -> None:
+@pytest.mark.parametrize("served", [exhibit_model(2), replace(exhibit_model(1), version=2)])
+def test_only_models_of_the_current_snapshot_are_looked_up(adapter: Adapter, served: ObjectModel) -> None:
     taught(adapter)
-    adapter.serve([exhibit_model(2)])
+    adapter.serve([served])
     adapter.refresh()
     assert adapter.counts.objects == 0
     assert adapter.counts.views == 1, "kept for when the model comes back"

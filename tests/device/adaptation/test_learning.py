@@ -1,6 +1,7 @@
 """Views learned from photos, and refusal of forged views."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -156,23 +157,23 @@ def with_one_feature_of_another_object() -> AdaptedView:
     return replace(learned(1), descriptors=descriptors)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        with_one_feature_of_another_object(),
-        replace(learned(2), object_id="exhibit-1"),
-        learned(2),
-        replace(learned(1), version=7),
-        replace(plain(1), view=4),
-        beyond_the_model(),
-        plain(1, 0),
-        plain(1, RULES.min_features - 1),
-        plain(1, RULES.max_features + 1),
-        noisy(plain(1), RULES.max_bits + 1),
-    ],
-)
-def test_every_shared_view_is_checked_against_the_verified_model(bad: AdaptedView) -> None:
-    kept = views()
+BAD_VIEWS: dict[str, Callable[[], AdaptedView]] = {
+    "one feature of another object": with_one_feature_of_another_object,
+    "another object under this name": lambda: replace(learned(2), object_id="exhibit-1"),
+    "another object": lambda: learned(2),
+    "another version": lambda: replace(learned(1), version=7),
+    "another view of the model": lambda: replace(plain(1), view=4),
+    "a feature that the model lacks": beyond_the_model,
+    "no features": lambda: plain(1, 0),
+    "too few features": lambda: plain(1, RULES.min_features - 1),
+    "too many features": lambda: plain(1, RULES.max_features + 1),
+    "descriptors that differ too much": lambda: noisy(plain(1), RULES.max_bits + 1),
+}
+
+
+@pytest.mark.parametrize("make_bad", BAD_VIEWS.values(), ids=BAD_VIEWS)
+def test_every_shared_view_is_checked_against_the_verified_model(make_bad: Callable[[], AdaptedView]) -> None:
+    kept, bad = views(), make_bad()
     assert not is_plausible(bad, exhibit_model(1), RULES)
     assert not kept.take_shared([view_to_bytes(bad)], exhibit_model(1))
     assert (kept.refused, len(kept)) == (1, 0)

@@ -1,4 +1,4 @@
-"""Complete devices beside peers that send wrong, old or truncated models, or none."""
+"""Complete devices beside peers that send wrong models, or none."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,8 +13,6 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.cooperation import model_source
-from nearsight.device.cooperation.model_source import MODEL_TIMEOUT_S
 from nearsight.device.cooperation.protocol import holder_item, model_key
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
@@ -62,10 +60,8 @@ def _never(object_id: str, context: CallContext) -> Future[GetObjectModelsRespon
 
 @pytest.mark.parametrize("lie", [_wrong, _never])
 def test_a_bad_peer_causes_no_wrong_answers_and_no_delays(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, lie: Callable[[str, CallContext], object]
+    scene: Scene, lie: Callable[[str, CallContext], object]
 ) -> None:
-    if lie is _never:
-        monkeypatch.setattr(model_source, "MODEL_TIMEOUT_S", MODEL_TIMEOUT_S)
     service = _Peer(lie)
     bad = scene.stranger(service)
     devices = [scene.device(), scene.device()]

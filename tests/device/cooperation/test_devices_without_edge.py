@@ -1,7 +1,9 @@
 """Complete devices that cooperate while the edge or all tiers are unreachable."""
 
+from dataclasses import replace
+
 from nearsight.device.cooperation.protocol import next_key
-from support.gallery import photo_features
+from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.sharing_devices import Scene, account, counted, holds, name
 from support.waiting import wait_until
 
@@ -65,7 +67,9 @@ def test_without_any_tier_devices_prefetch_from_each_other(scene: Scene) -> None
     assert account(second).peer_models == 1
 
 
-def test_a_single_device_without_an_edge_recognises_objects_it_saw(scene: Scene) -> None:
+def test_a_single_device_without_an_edge_recognises_objects_it_saw_in_their_current_version(
+    scene: Scene,
+) -> None:
     cloud = scene.cloud()
     device = scene.device(edge=None, cloud=cloud.endpoint)
     assert device.recognize_blocking(photo_features(0)).answered_by == "cloud"
@@ -73,3 +77,10 @@ def test_a_single_device_without_an_edge_recognises_objects_it_saw(scene: Scene)
         lambda: device.recognize_blocking(photo_features(0)).answered_by == "device", what="a local answer"
     )
     assert account(device).cloud_models == 1
+    cloud.set_models([replace(exhibit_model(0), version=2, label="restored"), *exhibit_models(5)[1:]])
+
+    def answers_with_the_new_version() -> bool:
+        found = device.recognize_blocking(photo_features(0))
+        return (found.answered_by, found.label) == ("device", "restored")
+
+    wait_until(answers_with_the_new_version, what="the new version on the device")

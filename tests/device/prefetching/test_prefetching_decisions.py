@@ -99,6 +99,8 @@ def test_devices_hold_objects_if_the_edge_is_far_and_lookups_are_quick(
     assert explanation is not None
     assert explanation.chosen.k == held
     holds(device, held)
+    assert device.recognize_blocking(photo(0)).answered_by == ("device" if held else "edge")
+    assert len(scene.edge.fetched) == held
 
 
 def test_a_device_with_hits_notices_that_its_edge_is_fast_again(measuring: Scene, tmp_path: Path) -> None:

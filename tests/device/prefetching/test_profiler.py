@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.rpc.client import Channel
 from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.device.prefetching.predictions import EdgeTimes
@@ -86,6 +87,15 @@ def test_an_answer_with_a_missing_or_invalid_time_still_predicts(
     edge: PredictingEdge, client: EdgeClient, answer_ms: float
 ) -> None:
     assert reported(edge, client, answer_ms) is None
+
+
+def test_an_answer_whose_times_exceed_the_round_trip_still_predicts(edge: PredictingEdge) -> None:
+    """With a clock that stands still, the edge claims more time than its answer took."""
+    client = EdgeClient(Channel(edge.endpoint, client_id="phone"), "museum", ManualClock())
+    try:
+        assert reported(edge, client, 12.5) is None
+    finally:
+        client.close()
 
 
 def test_repeated_invalid_times_are_logged_once(

@@ -109,9 +109,13 @@ def test_a_silent_edge_leaves_enough_time_for_the_cloud(scene: Scene) -> None:
     assert recognition.attempts[0].elapsed_ms > 900
 
 
-def test_an_edge_that_does_not_exist_is_skipped_after_a_few_failures(scene: Scene) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_edge_that_does_not_exist_or_is_overloaded_is_skipped_after_a_few_failures(
+    scene: Scene, exists: bool
+) -> None:
+    edge = scene.tier("edge", failing(Overloaded("busy")))[1] if exists else NOBODY
     _, cloud = scene.tier("cloud", always("cloud"))
-    recognizer = scene.recognizer(NOBODY, cloud, RESTING)
+    recognizer = scene.recognizer(edge, cloud, RESTING)
     for _ in range(3):
         assert recognizer.recognize_blocking(PHOTO).answered_by == "cloud"
     assert recognizer.breaker_states()["edge"] is BreakerState.COOLING

@@ -37,6 +37,7 @@ class Questions:
         self.clock = ManualClock()
         self.open: list[Callable[[Recognition | NearsightError], None]] = []
         self.cancelled = 0
+        self.one_looks: list[bool] = []
         self.stream = LiveStream(self._ask, StreamSettings(**settings), ImageLimits(), self.clock)  # type: ignore[arg-type]
 
     def push(self, image: ImageSource | None = None) -> StreamAnswer:
@@ -52,6 +53,7 @@ class Questions:
         one_look: bool,
     ) -> RequestHandle:
         assert timeout_s == 1.0
+        self.one_looks.append(one_look)
         self.open.append(deliver)
 
         def cancel() -> bool:
@@ -154,6 +156,14 @@ def test_the_error_of_a_request_is_reported_until_one_succeeds() -> None:
         pass
     camera.open[1](UNKNOWN)
     assert camera.push().error is None
+
+
+def test_repeatedly_unknown_pictures_receive_a_second_lookup() -> None:
+    camera = Questions()
+    camera.push()
+    camera.open[0](UNKNOWN)
+    camera.push(frame(left=64))
+    assert camera.one_looks == [True, False]
 
 
 def test_requests_of_streams_have_the_flag_for_single_lookups(scene: Scene) -> None:

@@ -320,7 +320,15 @@ def test_cells_of_other_settings_are_not_adopted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("on", "testbed"), ("costs", "paper"), ("runs", 2), ("clients", 2), ("data", Path())]
+    ("name", "value"),
+    [
+        ("on", "testbed"),
+        ("costs", "paper"),
+        ("runs", 2),
+        ("clients", 2),
+        ("data", Path()),
+        ("visits", Path("stays.csv")),
+    ],
 )
 def test_an_option_that_the_experiment_does_not_use_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"squares does not use --{name}; leave out --{name}"):

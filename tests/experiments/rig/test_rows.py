@@ -150,6 +150,8 @@ def test_tiers_wrong_answers_and_outcomes_are_counted() -> None:
 
 
 @pytest.mark.parametrize("outcomes", [0, 2])
-def test_requests_without_exactly_one_outcome_are_accounting_errors(outcomes: int) -> None:
-    (error,) = accounting_errors([ROW, FAILED, replace(ROW, number=7, outcomes=outcomes)])
+def test_requests_without_exactly_one_outcome_are_accounting_errors_and_not_answered(outcomes: int) -> None:
+    wrong = replace(ROW, number=7, outcomes=outcomes)
+    (error,) = accounting_errors([ROW, FAILED, wrong])
     assert error == f"request 7 of v1 (edge-cache) got {outcomes} outcomes"
+    assert summarise([wrong], TIMEOUT_S).answered == 0

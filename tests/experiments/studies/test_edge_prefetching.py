@@ -59,7 +59,8 @@ def test_prefetched_objects_are_summed_over_repetitions() -> None:
 def test_table_and_picture_are_complete() -> None:
     figure = Figure()
     metrics = figure.metrics(rows())
-    assert [(line["backend"], line["configuration"]) for line in figure.table(metrics)]
+    named = [(line["backend"], line["configuration"]) for line in figure.table(metrics)]
+    assert named == [(LSH, WITHOUT), (LSH, PREFETCHING)]
     assert png_size(figure, rows()) > 10_000
     assert figure.targets(metrics) == (), "the results are reported without targets"
 

@@ -106,6 +106,24 @@ def test_a_completion_message_is_repeated_only_to_nodes_that_missed_it(device: _
     assert device.links.offered == []
 
 
+def test_entries_are_offered_again_until_their_new_replica_has_answered(device: _Device) -> None:
+    device.see(2)
+    for number in range(20):
+        device.shared.write(Entry(f"key {number}", value=Register(b"v", device.shared.stamp())))
+    device.links.silent = {NodeId(4)}
+    device.see(3)
+    offered = set(device.links.keys)
+    assert offered
+    for silent in ({NodeId(4)}, set[NodeId]()):
+        device.links.silent = silent
+        device.links.keys.clear()
+        device.worker._run()
+        assert set(device.links.keys) == offered
+    device.links.keys.clear()
+    device.worker._run()
+    assert device.links.keys == []
+
+
 def test_the_memory_for_a_node_that_receives_nothing_is_bounded(device: _Device) -> None:
     device.links.silent = {NodeId(2)}
     for number in range(100):

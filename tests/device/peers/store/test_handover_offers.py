@@ -85,20 +85,21 @@ class Group:
         start = nodes(*range(1, count + 1))
         self.held = {node: {key for key in keys if node in replicas(key, start)} for node in start}
         self.members = {node: changed(start, start) for node in start}
+        self.unsure: dict[NodeId, set[str]] = {node: set() for node in start}
 
     def change(self, node: NodeId) -> None:
         """The node joins if it is no member; else it dies."""
         before = frozenset(self.held)
         if node in self.held:
-            del self.held[node], self.members[node]
+            del self.held[node], self.members[node], self.unsure[node]
         else:
-            self.held[node], self.members[node] = set(), Members()
+            self.held[node], self.members[node], self.unsure[node] = set(), Members(), set()
         seen = changed(before, frozenset(self.held))
         self.members = {each: known.combined_with(seen) for each, known in self.members.items()}
 
     def offers(self, giver: NodeId, after: frozenset[NodeId] | None = None) -> Offers:
         after = frozenset(self.held) if after is None else after
-        return self.members[giver].offers(giver, self.held[giver], after, REPLICAS)
+        return self.members[giver].offers(giver, self.held[giver], after, REPLICAS, self.unsure[giver])
 
     def deliver(self, giver: NodeId, part: int | None) -> None:
         """One node hands over some or all of its offers; after all, it drops what others should hold."""
@@ -107,6 +108,7 @@ class Group:
         if part is None:
             now = frozenset(self.held)
             self.members[giver] = changed(now, now)
+            self.unsure[giver].clear()
             self.held[giver] = {key for key in self.held[giver] if giver in replicas(key, now)}
 
     def finish(self) -> None:
@@ -150,7 +152,7 @@ def test_joins_and_clean_departures_during_hand_overs_lose_nothing(
                 continue
             for receiver, keys in group.offers(node, frozenset(group.held) - {node}).items():
                 group.held[receiver] |= set(keys)
-                group.members[receiver] = Members()  # its worker receives these keys as misplaced
+                group.unsure[receiver] |= set(keys)  # its worker receives these keys as misplaced
         group.change(node)
         group.deliver_some(rng)
         assert set.union(*group.held.values()) == set(group.keys)
