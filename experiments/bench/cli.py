@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -57,12 +57,18 @@ def classifier(
     as_json: JsonOption = False,
 ) -> None:
     """Match and verify: every backend against OpenCV's FLANN-LSH."""
+    from dataclasses import replace
+
     from nearsight.experiments.bench.classifier import QUICK, ClassifierBenchOptions, bench_classifier
 
-    given: dict[str, Any] = {"objects": tuple(objects or ()), "backends": tuple(backends or ())}
-    given |= {"query_features": query_features, "folder": photos}
-    chosen = {name: value for name, value in given.items() if value}
-    options = ClassifierBenchOptions(**{**(QUICK if quick else {}), **chosen})
+    options = ClassifierBenchOptions(**(QUICK if quick else {}))
+    options = replace(
+        options,
+        objects=tuple(objects or options.objects),
+        backends=tuple(backends or ()),
+        query_features=query_features or options.query_features,
+        folder=photos,
+    )
     _run([partial(bench_classifier, options)], out, as_json)
 
 

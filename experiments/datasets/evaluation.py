@@ -27,8 +27,6 @@ from nearsight.experiments.datasets.training import train_references
 Progress = Callable[[int], None]
 """Called with the number of references or queries processed since the last call."""
 
-_TIMES = ("extract_ms", "match_ms", "verify_ms")
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -84,7 +82,9 @@ class EvaluationReport:
             "precision": self.precision,
             "wrong": self.wrong,
             "queries": len(self.outcomes),
-            **{name: _median([getattr(one, name) for one in self.outcomes]) for name in _TIMES},
+            "extract_ms": _median([one.extract_ms for one in self.outcomes]),
+            "match_ms": _median([one.match_ms for one in self.outcomes]),
+            "verify_ms": _median([one.verify_ms for one in self.outcomes]),
         }
 
 
@@ -119,9 +119,14 @@ def evaluate_together(
 
 
 def _recognised(query: Query, result: RecognitionResult) -> Outcome:
-    answered = result.found.object_id if result.found else None
-    times = (result.extract_ms, result.match_ms, result.verify_ms)
-    return Outcome(query.path, query.object_id, answered, *times)
+    return Outcome(
+        path=query.path,
+        expected=query.object_id,
+        answered=result.found.object_id if result.found else None,
+        extract_ms=result.extract_ms,
+        match_ms=result.match_ms,
+        verify_ms=result.verify_ms,
+    )
 
 
 def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
@@ -172,6 +177,7 @@ def reports_to_json(reports: Sequence[EvaluationReport]) -> dict[str, object]:
 
 def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of a table: one row per data set, and the total."""
+    times = ("extract_ms", "match_ms", "verify_ms")
     columns = ("data set", "objects", "photos", "recall", "precision", "wrong", "extract + match + verify ms")
     rows = []
     for report in [*reports, total(reports)] if len(reports) > 1 else reports:
@@ -184,7 +190,7 @@ def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list
                 str(len(report.outcomes)),
                 *ratios,
                 str(report.wrong),
-                " + ".join(f"{figures[name] or 0:.1f}" for name in _TIMES),
+                " + ".join(f"{figures[name] or 0:.1f}" for name in times),
             )
         )
     return columns, rows

@@ -6,7 +6,7 @@ Reads ``requests.csv`` and ``summary.json`` of a demo's folder and writes ``demo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ CONFIGURATION_COLOURS = {
     "edge-cache-compared": "#7a9e3b",
     "without-cloud": "#8a4f9e",
 }
+_MEDIAN_OVER_S = 5.0
+"""Length of the window of a running median [s]."""
 _BELOW: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
 
 
@@ -93,7 +95,7 @@ def _latency_over_time(
             label=f"{name}: failed" if failed else None,
         )
     axes.set(
-        title="Latency of each request, and median over 5 s",
+        title=f"Latency of each request, and median over {_MEDIAN_OVER_S:g} s",
         xlabel="time in the trace [s]",
         ylabel="latency [ms]",
     )
@@ -102,11 +104,18 @@ def _latency_over_time(
     axes.legend(**_BELOW, ncols=4)
 
 
-def _running_median(times_s: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Iterator[Sequence[float]]:
-    """Times each second, and medians of the values within 2.5 s of them."""
-    centres = np.arange(0, times_s.max() + 1, 1.0)
-    windows = [(centre, values[np.abs(times_s - centre) <= 2.5]) for centre in centres]
-    return zip(*((centre, np.median(window)) for centre, window in windows if len(window)), strict=True)
+def _running_median(
+    times_s: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+) -> tuple[list[float], list[float]]:
+    """Times in steps of one second, and the median of the values around each; only where there are values."""
+    centres: list[float] = []
+    medians: list[float] = []
+    for centre in np.arange(0, times_s.max() + 1, 1.0):
+        window = values[np.abs(times_s - centre) <= _MEDIAN_OVER_S / 2]
+        if len(window):
+            centres.append(float(centre))
+            medians.append(float(np.median(window)))
+    return centres, medians
 
 
 def _latency_distribution(

@@ -177,8 +177,11 @@ def plain_logarithmic(axis: Axis) -> None:
 
     An axis that spans less than a decade has more ticks.
     """
-    if axis.get_scale() != "log":
-        axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
+    if axis.get_scale() not in {"log", "functionlog"}:  # the latter: a secondary axis of a logarithmic one
+        if axis is axis.axes.xaxis:
+            axis.axes.set_xscale("log")
+        else:
+            axis.axes.set_yscale("log")
 
     class _Ticks(LogLocator):
         def tick_values(self, vmin: float, vmax: float) -> Any:

@@ -153,7 +153,7 @@ class Experiment(ABC):
 
     @property
     def same_rows_as(self) -> str:
-        """Name of the experiment whose measurement it inherits, for its rows are the same; empty: none."""
+        """Name of the experiment that it inherits from, whose rows are therefore the same; empty: none."""
         return next((vars(one)["name"] for one in type(self).__mro__[1:] if "name" in vars(one)), "")
 
     @abstractmethod
@@ -182,7 +182,10 @@ class Experiment(ABC):
         return options
 
     def cell_of(self, row: StoredRow) -> Mapping[str, Any]:
-        """Return the parameters of the cell that a row belongs to; only for experiments that share cells."""
+        """Return the parameters of the cell that a row belongs to, in the order of `cells`.
+
+        Only experiments that share cells need it.
+        """
         raise NotImplementedError(f"{self.name} shares no cells, so {dict(row)} belongs to none")
 
     def processes(self, options: RunOptions) -> int:
@@ -191,7 +194,10 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, options: RunOptions, *_: Any, **parameters: Any) -> Iterable[Row]:
-        """Measure the cell with these parameters; all rows of an experiment have the same columns."""
+        """Measure the cell with these parameters; all rows of an experiment have the same columns.
+
+        An experiment names its own parameters; the type checker accepts that only with ``*_`` here.
+        """
 
     @abstractmethod
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:

@@ -275,8 +275,8 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 def table_of(experiment: Experiment, summary: Mapping[str, Any]) -> Table:
     """The table of an experiment's metrics."""
-    lines = [*experiment.table(summary)]
-    columns = [*dict.fromkeys(name for line in lines for name in line)]
+    lines = list(experiment.table(summary))
+    columns = list(dict.fromkeys(name for line in lines for name in line))
     return columns, [[line.get(name, "") for name in columns] for line in lines]
 
 

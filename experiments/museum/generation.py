@@ -222,15 +222,13 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
 
 
 def _parsed(path: Path, advice: str) -> MuseumSettings:
+    """The settings in a file of a museum of this version."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version = values.pop("version")
-        # All numbers are required: a default value would describe another museum.
-        settings = MuseumSettings(**{field.name: values.pop(field.name) for field in fields(MuseumSettings)})
+        if version == VERSION:  # another version may have other settings
+            # All numbers are required: a default value would describe another museum.
+            return MuseumSettings(**{field.name: values.pop(field.name) for field in fields(MuseumSettings)})
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ConfigurationError(f"{path} is damaged: {error}", advice=advice) from error
-    if version != VERSION:
-        raise ConfigurationError(
-            f"{path.parent} is a museum of version {version}, not {VERSION}", advice=advice
-        )
-    return settings
+    raise ConfigurationError(f"{path.parent} is a museum of version {version}, not {VERSION}", advice=advice)

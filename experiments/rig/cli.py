@@ -117,8 +117,18 @@ def replay(  # noqa: PLR0917  typer calls it by name
     settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
     options = ReplayOptions(
-        *(trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account),
-        *(announce, wait_for_input),
+        trace=trace,
+        photos=photos,
+        visitor=visitor,
+        seconds=seconds,
+        timeout_s=timeout_s,
+        unknown_share=unknown_share,
+        seed=seed,
+        label=label,
+        start_after_s=start_after_s,
+        account=account,
+        announce=announce,
+        wait_for_input=wait_for_input,
     )
     plan = make_plan(options)
     if out is not None:

@@ -13,9 +13,9 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import psutil
@@ -40,8 +40,6 @@ _YIELDS = 10
 _NAMED, _WORTH_NAMING = 3, 0.01
 _LEAST_S = 1.0
 _AUTOGROUPS = "/proc/sys/kernel/sched_autogroup_enabled"
-_Processes = dict[tuple[int, float], tuple[str, bool, float]]
-"""Id and creation time of processes → name, whether it yields to ours, and CPU time [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,9 @@ def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Co
     return result, Conditions(before_ms, pace(), share, names)
 
 
-def _other_load(lasted_s: float, before: _Processes, busy_before_s: float) -> tuple[float, tuple[str, ...]]:
+def _other_load(
+    lasted_s: float, before: Mapping[tuple[int, float], _Process], busy_before_s: float
+) -> tuple[float, tuple[str, ...]]:
     """Share of all cores' time, and the names of the running processes that took most.
 
     This process, its children and processes that yield to it are not counted. A share over less than a second
@@ -161,19 +161,28 @@ def _other_load(lasted_s: float, before: _Processes, busy_before_s: float) -> tu
     if lasted_s < _LEAST_S:
         return 0.0, ()
     passed_s = lasted_s * (os.cpu_count() or 1)
-    used = []
-    for who, (name, yields, spent_s) in _processes().items():
-        _, _, spent_before_s = before.get(who, ("", False, 0.0))
-        used.append((name, yields, spent_s - spent_before_s))
-    yielding_s = sum(spent_s for _, yields, spent_s in used if yields)
+    used = [
+        replace(one, spent_s=one.spent_s - (before[who].spent_s if who in before else 0.0))
+        for who, one in _processes().items()
+    ]
+    yielding_s = sum(one.spent_s for one in used if one.yields)
     total_s = _busy_s() - busy_before_s - yielding_s
-    most = sorted((-spent_s, name) for name, yields, spent_s in used if not yields)[:_NAMED]
-    names = tuple(name for minus_s, name in most if -minus_s > _WORTH_NAMING * passed_s)
+    most = sorted((one for one in used if not one.yields), key=lambda one: -one.spent_s)[:_NAMED]
+    names = tuple(one.name for one in most if one.spent_s > _WORTH_NAMING * passed_s)
     return min(1.0, max(0.0, total_s / passed_s)), names
 
 
-def _processes() -> _Processes:
-    """All other processes."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """CPU time of another process [s], and whether it yields to ours."""
+
+    name: str
+    spent_s: float
+    yields: bool
+
+
+def _processes() -> dict[tuple[int, float], _Process]:
+    """All other processes, by id and creation time."""
     me = psutil.Process()
     most_nice = me.nice() + _YIELDS
     nobody_yields = read_text(_AUTOGROUPS).strip() == "1"
@@ -183,9 +192,12 @@ def _processes() -> _Processes:
             if process.pid == me.pid:
                 continue
             yields = process.nice() >= most_nice or _is_idle_class(process.pid)
-            times, name = process.cpu_times(), f"{process.name()} {process.pid}"
-            spent = name, yields and not nobody_yields, times.user + times.system
-            found[process.pid, process.create_time()] = spent
+            times = process.cpu_times()
+            found[process.pid, process.create_time()] = _Process(
+                name=f"{process.name()} {process.pid}",
+                spent_s=times.user + times.system,
+                yields=yields and not nobody_yields,
+            )
     return found
 
 

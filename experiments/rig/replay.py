@@ -75,12 +75,23 @@ class Ledger:
     def sent(self, photo: PlannedPhoto, now_s: float, late_ms: float) -> int:
         """Record a request that is sent now; returns its number."""
         with self._changed:
-            number = len(self._rows)
-            asked = (self._configuration, self._visitor, number, photo.at_s, late_ms, photo.object_id)
-            self._rows.append(RequestRow(*asked, "", LOST, 0, "", math.nan))
+            row = RequestRow(
+                configuration=self._configuration,
+                visitor=self._visitor,
+                number=len(self._rows),
+                time_s=photo.at_s,
+                late_ms=late_ms,
+                expected=photo.object_id,
+                answered="",
+                outcome=LOST,
+                outcomes=0,
+                answered_by="",
+                latency_ms=math.nan,
+            )
+            self._rows.append(row)
             self._sent_s.append(now_s)
             self._open += 1
-            return number
+            return row.number
 
     def completed(self, number: int, outcome: Outcome, now_s: float) -> None:
         """Record an outcome. A second outcome for the same request is counted; the row shows the count."""
@@ -168,8 +179,9 @@ def replay(
     sleep = sleep or threading.Event().wait
     start_s = clock.monotonic()
 
-    def send(photo: PlannedPhoto, late_s: float) -> None:
-        number = ledger.sent(photo, clock.monotonic(), late_s * 1000)
+    def send(photo: PlannedPhoto, due_s: float) -> None:
+        now_s = clock.monotonic()
+        number = ledger.sent(photo, now_s, (now_s - due_s) * 1000)
 
         def ended(outcome: Outcome) -> None:
             ledger.completed(number, outcome, clock.monotonic())
@@ -177,9 +189,10 @@ def replay(
         recognizer.recognize(photos[photo.path], ended, timeout_s=timeout_s)
 
     for photo in plan:
-        while (wait_s := start_s + photo.at_s - clock.monotonic()) > 0:
+        due_s = start_s + photo.at_s
+        while (wait_s := due_s - clock.monotonic()) > 0:
             sleep(wait_s)
-        send(photo, -wait_s)
+        send(photo, due_s)
     ledger.wait_closed(timeout_s + GRACE_S)
     return ledger.rows()
 

@@ -105,8 +105,10 @@ def _parse(row: tables.Row) -> RequestRow:
     try:
         return _STORED.validate_python(row.values)
     except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
-        raise row.error(f"{name} is {row.values[name]!r}", "a number") from None
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        expected = "a whole number" if first["type"].startswith("int") else "a number"
+        raise row.error(f"{name} is {row.values[name]!r}", expected) from None
 
 
 _STORED = TypeAdapter(RequestRow)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -267,9 +268,12 @@ def metric_samples(metrics: str) -> list[Sample]:
         # Uses no proxy, whatever the user's environment says: the daemon runs on this machine.
         with closing(HTTPConnection(metrics, timeout=_METRICS_TIMEOUT_S)) as connection:
             connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
+            answer = connection.getresponse()
+            text = answer.read().decode()
     except (OSError, HTTPException) as error:
         raise Unavailable(f"no metrics from {metrics}: {error}") from error
+    if answer.status != HTTPStatus.OK:
+        raise Unavailable(f"no metrics from {metrics}: {answer.status} {answer.reason}")
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 

@@ -37,8 +37,7 @@ CALL_TIMEOUT_S = 10.0
 POLL_S = 0.25
 _IN_FLIGHT = 16
 _MODELS_PER_CALL = 32
-_STATE = {"cached objects": r"(\d+) of", "fetching": r"(\d+) objects", "decision": r"k=(\d+)"}
-"""Entries of an edge's status that have the numbers of `CacheState`, in their order."""
+_CACHED, _FETCHING, _CHOSEN = r"(\d+) of", r"(\d+) objects", r"k=(\d+)"
 _PREFETCHED = r"(\d+) objects, (\d+) useful, (\d+) wasted"
 _QUIET_S, _BUILDS_AGAIN_S = 1.0, 6.0
 """Time without change of a settled cache [s]; the latter while the cache is below its chosen size. A build
@@ -185,7 +184,11 @@ class WarmUp:
             If the edge does not answer.
         """
         facts = self._facts()
-        return CacheState(*(sum(_numbers(facts, name, pattern)) for name, pattern in _STATE.items()))
+        return CacheState(
+            cached=_number(facts, "cached objects", _CACHED),
+            fetching=_number(facts, "fetching", _FETCHING),
+            chosen=_number(facts, "decision", _CHOSEN),
+        )
 
     def prefetched(self) -> PrefetchCount:
         """Counts of prefetched objects in the edge's cache so far, and of the useful and wasted ones."""
@@ -199,6 +202,12 @@ class WarmUp:
         if status.error:
             raise SetupError(f"the edge at {self.edge} does not answer: {status.error}")
         return dict(status.details)
+
+
+def _number(facts: Mapping[str, str], name: str, pattern: str) -> int:
+    """The only number in a status entry; 0 if there is none."""
+    found = _numbers(facts, name, pattern)
+    return found[0] if found else 0
 
 
 def _numbers(facts: Mapping[str, str], name: str, pattern: str) -> tuple[int, ...]:

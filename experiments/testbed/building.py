@@ -140,14 +140,15 @@ class Builder:
             if self.state.keys:
                 settings["security.secret_key_file"] = node.path(f"keys/{name}.key_secret")
                 settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
-            if name == CLOUD:
+            tier = "cloud" if name == CLOUD else "edge"
+            if tier == "cloud":
                 settings |= {"database": node.path("cloud.db"), "create": True}
             else:
                 settings |= {"cloud": self.state.endpoint(host.name, CLOUD), **NO_STANDBY}
                 if self.state.keys:
                     settings["cloud_public_key"] = self.state.keys[CLOUD]
             settings |= {**spec.settings, **bring_files(node, name, spec)}
-            node.start(name, tier_arguments(name.partition("-")[0], settings))
+            node.start(name, tier_arguments(tier, settings))
         self._wait([(host, name) for name, host in hosts.items()])
 
     def _listen(self, host: Host, port: int) -> str:
@@ -173,9 +174,10 @@ class Builder:
             if (link := self.inventory.link_to(host.node, server))
             and (host.name, f"link-to-{server}") not in there
         ]
+        direct = [(host, server, link) for host, server, link in wanted if not link.via]
+        onwards = [(host, server, link) for host, server, link in wanted if link.via]
         probes = {}
-        for onwards in (False, True):
-            links = [one for one in wanted if bool(one[2].via) is onwards]
+        for links in (direct, onwards):
             for host, server, link in links:
                 peer = self._peer(server, link)
                 if (host.name, peer.name) in self.pairs and peer.name not in probes:

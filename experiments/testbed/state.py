@@ -88,8 +88,10 @@ class TestbedState:
 
     def endpoint(self, host: str, server: str) -> str:
         """Endpoint at which a host reaches a server: that of its link if there is one."""
-        links = (one for one in self.daemons if (one.host, one.leads_to) == (host, server))
-        return next(links, self.server(server)).endpoint
+        for link in self.links:
+            if (link.host, link.leads_to) == (host, server):
+                return link.endpoint
+        return self.server(server).endpoint
 
 
 _STORED = TypeAdapter(TestbedState)

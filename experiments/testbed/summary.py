@@ -218,6 +218,7 @@ def _latency(runs: Sequence[float], timeout_s: float) -> str:
 
 
 def _or_dash(value: float | None, unit: float) -> str:
+    """A number in a unit, such as 0.01 for percent; a dash if there is none."""
     return "-" if value is None else f"{value / unit:.1f}"
 
 

@@ -71,12 +71,19 @@ def test_a_missing_file_and_another_table_are_refused(tmp_path: Path) -> None:
         read_request_rows(tmp_path / "other.csv")
 
 
-def test_an_invalid_number_is_refused_with_its_line(tmp_path: Path) -> None:
-    write_rows(tmp_path / "r.csv", [RequestRow("a", "v", 0, 0.0, 0.0, "", "", "unknown", 1, "edge", 12.5)])
-    text = (tmp_path / "r.csv").read_text().replace("12.5", "fast")
+@pytest.mark.parametrize(
+    ("valid", "invalid", "column", "expected"),
+    [("12.5", "fast", "latency_ms", "a number"), ("77", "7.5", "number", "a whole number")],
+)
+def test_an_invalid_number_is_refused_with_its_line(
+    tmp_path: Path, valid: str, invalid: str, column: str, expected: str
+) -> None:
+    write_rows(tmp_path / "r.csv", [RequestRow("a", "v", 77, 0.0, 0.0, "", "", "unknown", 1, "edge", 12.5)])
+    text = (tmp_path / "r.csv").read_text().replace(valid, invalid)
     (tmp_path / "r.csv").write_text(text)
-    with pytest.raises(InvalidArgument, match="line 2: latency_ms is 'fast'"):
+    with pytest.raises(InvalidArgument, match=f"line 2: {column} is '{invalid}'") as refused:
         read_request_rows(tmp_path / "r.csv")
+    assert refused.value.advice == f"expected {expected}"
 
 
 ROW = RequestRow(
