@@ -162,9 +162,9 @@ class Table4x1(Figure4x4):
                 "f_D(k) [ms]": line(found["device_ms"], 4),
                 "paper, Nexus 7": line({"a": time[0], "b": time[1]}, 2),
                 "f_D(0) over largest": f"{found['device_ms']['a'] / most:.2f}",
-                "paper's f_D(0)": f"{time[0] / PAPER[max(PAPER)][0][0]:.2f}",
+                "paper, f_D(0) over largest": f"{time[0] / PAPER[max(PAPER)][0][0]:.2f}",
                 "recall_D(k)": line(found["recall"], 5),
-                "paper's recall_D(k)": line({"a": recall[0], "b": recall[1]}, 5),
+                "paper, recall_D(k)": line({"a": recall[0], "b": recall[1]}, 5),
             }
 
     def draw(self, results: Results) -> drawing.Picture:

@@ -151,7 +151,11 @@ class Figure(Experiment):
         )
         measured = measurement.run(SYSTEMS if repetition % 2 == 0 else SYSTEMS[::-1])
         head: Row = {
-            **{name: getattr(given, name) for name in ("title", "nodes", "late", "replicas")},
+            "setting": given.name,
+            "title": given.title,
+            "nodes": given.nodes,
+            "late": given.late,
+            "replicas": given.replicas,
             "k": given.kademlia.k,
             "alpha": given.kademlia.alpha,
             "copies": given.kademlia.copies or given.kademlia.k,
@@ -162,7 +166,7 @@ class Figure(Experiment):
             "loss": given.radio.loss if given.radio else 0.0,
             "repetition": repetition,
         }
-        return [{"setting": setting, **head, **row} for row in measured]
+        return [{**head, **row} for row in measured]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``settings.<name>.<system>`` for lookups; ``presence`` for discovery and beacons."""

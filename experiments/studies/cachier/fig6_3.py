@@ -76,7 +76,8 @@ class Figure(Experiment):
             settings = MarkovSettings(order=order, backoff=prior == BACKOFF)
             steps, hits = accuracy(training, test, settings)
             measured: Row = {"trace": trace, "repetition": number, "order": order, "prior": prior}
-            yield from ({**measured, "top": top, "steps": steps, "hits": hits[top]} for top in TOPS)
+            for top in TOPS:
+                yield {**measured, "top": top, "steps": steps, "hits": hits[top]}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``accuracy.<trace>.<prior>.order <n>.top <m>``: mean and spread over the repetitions."""
@@ -88,9 +89,8 @@ class Figure(Experiment):
         found = summary["accuracy"]
         for trace in (RAW, STEADY):
             if trace in found:
-                yield from (
-                    _first_order_is_best(trace, found[trace][BARE], top) for top in ("top 5", "top 8")
-                )
+                for top in ("top 5", "top 8"):
+                    yield _first_order_is_best(trace, found[trace][BARE], top)
         if RAW in found:
             top3 = found[RAW][BARE]["order 1"]["top 3"]["mean"]
             yield Target.at_least("real visitors, raw, order 1: top 3 at least 0.70", top3, 0.7)

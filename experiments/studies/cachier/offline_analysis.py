@@ -53,7 +53,7 @@ def analysed(rows: Sequence[StoredRow], time: str) -> dict[str, Any]:
     """Points over k, and a + b · k for the time in a column, for recall and for precision.
 
     Each of ``points`` has the mean and the deviation of each quantity; sizes with an unknown one are left
-    out.
+    out. The time is named after its column.
     """
     measured = [
         SubsetRow(
@@ -83,12 +83,14 @@ def analysed(rows: Sequence[StoredRow], time: str) -> dict[str, Any]:
 def _straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
     """Fit a + b k to all rows, with b's spread between subsets and the degree chosen by validation."""
 
-    def fitted(some: Sequence[SubsetRow]) -> list[float]:
-        return [*fit_polynomial(some, name, (1,)), 0.0][:2]  # b = 0 if there is only one size
+    def fitted(some: Sequence[SubsetRow]) -> tuple[float, float]:
+        coefficients = fit_polynomial(some, name, (1,))
+        return coefficients[0], coefficients[1] if len(coefficients) > 1 else 0.0  # 0: there is only one size
 
-    slopes = [
-        fitted([row for row in rows if row.subset == subset])[1] for subset in {row.subset for row in rows}
-    ]
+    slopes = []
+    for subset in sorted({row.subset for row in rows}):
+        _, slope = fitted([row for row in rows if row.subset == subset])
+        slopes.append(slope)
     a, b = fitted(rows)
     return {
         "a": a,
@@ -103,20 +105,26 @@ def point_lines(
 ) -> Iterator[dict[str, object]]:
     """Lines of a table: k, and time, recall and precision with their deviation.
 
-    ``time`` and ``what`` are the key of the time in the points and its column, ``named`` the first columns.
+    Parameters
+    ----------
+    named : mapping
+        The first columns, the same in all lines.
+    points : sequence of mapping
+        ``points`` of `analysed`.
+    time, what : str
+        Name of the time in the points, and the heading of its column.
     """
+
+    def shown(one: Mapping[str, float], name: str, digits: int) -> str:
+        return f"{one[name]:.{digits}f} ± {one[f'{name}_std']:.{digits}f}"
+
     for one in points:
         yield {
             **named,
             "k": one["k"],
-            **{
-                column: f"{one[name]:.{digits}f} ± {one[f'{name}_std']:.{digits}f}"
-                for column, name, digits in (
-                    (what, time, 2),
-                    ("recall", "recall", 3),
-                    ("precision", "precision", 3),
-                )
-            },
+            what: shown(one, time, 2),
+            "recall": shown(one, "recall", 3),
+            "precision": shown(one, "precision", 3),
         }
 
 

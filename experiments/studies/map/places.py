@@ -93,7 +93,6 @@ class Grid:
 
     def cells(self) -> list[dict[str, Any]]:
         """One cell per point and run, with all machines."""
+        first = [(point, 1) for point in self.points]
         again = [(point, run) for run in range(2, self.amount.runs + 1) for point in self.repeated]
-        return [
-            {"point": point, "run": run} for point, run in (*((point, 1) for point in self.points), *again)
-        ]
+        return [{"point": point, "run": run} for point, run in first + again]

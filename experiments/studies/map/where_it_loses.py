@@ -101,7 +101,8 @@ class Figure(Experiment):
                 options.seed,
                 grid.amount,
             )
-            yield from ({"machines": name, **row} for row in played)
+            for row in played:
+                yield {"machines": name, **row}
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Count points; compute losses per full system and metric, with their places and rivals.

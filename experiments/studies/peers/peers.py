@@ -71,14 +71,13 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """The group with failures; then one session per crowd and configuration."""
-        played = [(number, (one,)) for number in range(REPETITIONS) for one in _order(number)]
-        return [
-            {"part": ENDURANCE},
-            *(
-                {"part": PREFETCHING, "repetition": number, "configurations": names}
-                for number, names in ([(0, (ALONE, SHARING))] if options.smoke else played)
-            ),
+        sessions: list[tuple[int, tuple[str, ...]]] = [(0, (ALONE, SHARING))]
+        if not options.smoke:
+            sessions = [(number, (one,)) for number in range(REPETITIONS) for one in _order(number)]
+        prefetching = [
+            {"part": PREFETCHING, "repetition": number, "configurations": names} for number, names in sessions
         ]
+        return [{"part": ENDURANCE}, *prefetching]
 
     def run(
         self, options: RunOptions, part: str, repetition: int = 0, configurations: Sequence[str] = ()

@@ -250,5 +250,8 @@ def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
     axes.set_xticks(range(len(values)), list(values), fontsize=8)
     drawing.plain_logarithmic(axes.yaxis)
     axes.set_title(variable)
-    words = "\n".join("{}: {} ({})".format(NAMES[tiers], *EXPECTED[variable][tiers]) for tiers in COLUMNS)
+    expected = EXPECTED[variable]
+    words = "\n".join(
+        f"{NAMES[tiers]}: {expected[tiers].shape} ({expected[tiers].printed})" for tiers in COLUMNS
+    )
     axes.set_xlabel(f"Dissertation:\n{words}", fontsize=7, color="#555555", loc="left")

@@ -41,7 +41,7 @@ def test_measurements_on_the_lines_of_table_4_1_give_its_coefficients() -> None:
         assert found["points"][0]["device_ms"] == pytest.approx(time[0] + time[1])
     first, *_ = Table4x1().table(summary)
     assert first["f_D(k) [ms]"] == "170.34 + 0.7000 k"
-    assert first["f_D(0) over largest"] == first["paper's f_D(0)"] == "0.55"
+    assert first["f_D(0) over largest"] == first["paper, f_D(0) over largest"] == "0.55"
 
 
 def test_the_values_of_the_paper_reach_the_targets() -> None:
