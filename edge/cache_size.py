@@ -34,8 +34,17 @@ class CacheSizeDecision:
     """The same at other sizes: no cache (0), k - 1, k + 1 and ``k_max``, where these exist."""
     object_ids: tuple[str, ...] = ()
     """Objects that the cache should hold, most probable first, length k."""
-    why: str = ""
-    """The decision in one line, as text for the user."""
+    baseline: str = ""
+    """The policy that chose the objects, if it does not minimise the latency."""
+
+    @property
+    def why(self) -> str:
+        """The decision in one line, as text for the user."""
+        if self.baseline:
+            expected = f"{self.terms.expected_ms:.2f} ms expected"
+            return f"{self.baseline}: k={self.k}, {expected}, without a cache {self.terms.miss_ms:.2f} ms"
+        note = " (the largest size allowed)" if self.k == self.k_max else ""
+        return why_chosen(self.terms, self.alternatives, note)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +103,4 @@ def choose_size(costs: Costs, ranking: Ranking, k_max: int | None = None) -> Cac
     k = int(np.argmin(latency_ms))
     sizes = {0, k - 1, k + 1, largest} - {k}
     others = tuple(expected.terms(size, latency_ms) for size in sorted(sizes) if 0 <= size <= largest)
-    terms = expected.terms(k, latency_ms)
-    why = why_chosen(terms, others, " (the largest size allowed)" if k == largest else "")
-    return CacheSizeDecision(k, largest, terms, others, ranking.top(k), why)
+    return CacheSizeDecision(k, largest, expected.terms(k, latency_ms), others, ranking.top(k))

@@ -210,5 +210,4 @@ class Optimizer:
 def _explained(policy: str, object_ids: tuple[str, ...], ranking: Ranking, costs: Costs) -> CacheSizeDecision:
     """A baseline's choice with its terms of equation 2.3."""
     terms, offload, size = costs.terms_of(object_ids, ranking), costs.terms_of((), ranking), len(object_ids)
-    why = f"{policy}: k={size}, {terms.expected_ms:.2f} ms expected, without a cache {costs.miss_ms:.2f} ms"
-    return CacheSizeDecision(size, size, terms, (offload,) if size else (), object_ids, why)
+    return CacheSizeDecision(size, size, terms, (offload,) if size else (), object_ids, policy)

@@ -262,8 +262,7 @@ class RequestFlow(Generic[Q]):
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form together, once per question."""
-        refused = any(isinstance(error, CallerError) for error in self._errors)
-        standby = self._standby if self._standby_left and not refused else None
+        standby = self._standby if self._standby_left else None
         choice = None
         if self._remaining_tiers and self.deadline_s - now_s >= SMALLEST_TRY_S:
             payloads = self._query.payloads(self._tiers.features_bytes)
@@ -333,6 +332,8 @@ class RequestFlow(Generic[Q]):
         self._asked_ms += elapsed_ms
         self._errors.append(error)
         self.last_error = error
+        if isinstance(error, CallerError):
+            self._standby_left = False  # the tier did answer
         self._tiers.failed(question.choice, error, question.timeout_s, now_s)
         self._question = None
         self._working_since_s = now_s

@@ -160,7 +160,8 @@ class Transport:
 
     def changes(self) -> list[tuple[Link, NearsightError | None]]:
         """The connections that are up (None), and the errors of those that ended or were refused."""
-        self._take_names()
+        if self._looked_up:
+            self._take_names()
         found, self._failed = self._failed, []
         while self._monitor is not None and zmq_poll([(self._monitor, _POLLIN)], 0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
