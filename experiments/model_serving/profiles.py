@@ -59,6 +59,10 @@ class Profiles(Experiment):
             for network in names[: 2 if options.smoke else None]
         ]
 
+    def key(self, **parameters: Any) -> str:
+        """Keep the name of the network, a valid file name: "a--b" and "a-b" have separate cells."""
+        return f"{parameters['network']}-{parameters['part']}"
+
     def cell_of(self, row: StoredRow) -> dict[str, Any]:
         """Cell of a row: its network and the part of its cycle."""
         return {"network": row["network"], "part": int(row["cycle"]) // _CYCLES_PER_CELL}

@@ -133,15 +133,21 @@ _BUILDERS: Mapping[str, tuple[Collection[str], Sequence[str]]] = MappingProxyTyp
         "keras_networks": ((), ("keras", "torch", "onnx", "onnxscript")),
     }
 )
-"""Modules, with the networks that each builds, and the libraries that it needs. Keras has all others."""
+"""Module → networks that it builds, and libraries that it needs; `keras_networks` builds all others."""
 
 
 def _module(name: str) -> str:
-    return next((one for one, (names, _) in _BUILDERS.items() if name in names), "keras_networks")
+    for module, (names, _) in _BUILDERS.items():
+        if name in names:
+            return module
+    return "keras_networks"
 
 
 def _require_zoo(names: Sequence[str]) -> None:
-    needs = dict.fromkeys(library for name in names for library in _BUILDERS[_module(name)][1])
+    needs: dict[str, None] = {}
+    for name in names:
+        _, libraries = _BUILDERS[_module(name)]
+        needs |= dict.fromkeys(libraries)
     missing = [one for one in needs if find_spec(one) is None]
     if missing:
         raise MissingDependency(

@@ -53,23 +53,25 @@ class LanguageModel(nn.Module):
     like : Proportions
         Proportions of the known model.
     shrink : int
-        Divisor of width, feed-forward width and vocabulary; parameters are divided by its square.
+        Divisor of the number of heads (and so of the width), of feed-forward width and vocabulary, rounded
+        down; at most the number of heads. Parameters are divided by about its square.
     """
 
     def __init__(self, like: Proportions, shrink: int) -> None:
         super().__init__()
         heads = like.width // _HEAD // shrink
-        sizes, options = (_HEAD * heads, heads, like.feed_forward // shrink), {"activation": "gelu"}
-        self._words = nn.Embedding(like.vocabulary // shrink, _HEAD * heads)
-        self._places = nn.Parameter(torch.randn(512, _HEAD * heads) / 50)
+        width, feed_forward = _HEAD * heads, like.feed_forward // shrink
+        self._words = nn.Embedding(like.vocabulary // shrink, width)
+        self._places = nn.Parameter(torch.randn(512, width) / 50)
         self._encoder = nn.ModuleList(
-            nn.TransformerEncoderLayer(*sizes, **options, batch_first=True)
+            nn.TransformerEncoderLayer(width, heads, feed_forward, activation="gelu", batch_first=True)
             for _ in range(like.encoder_layers)
         )
-        # Without an encoder there is nothing to attend to, so that a decoder has the layers of an encoder.
+        # PyTorch's decoder layers need the output of an encoder; encoder layers with a mask do not.
         kind = nn.TransformerDecoderLayer if like.encoder_layers else nn.TransformerEncoderLayer
         self._decoder = nn.ModuleList(
-            kind(*sizes, **options, batch_first=True) for _ in range(like.decoder_layers)
+            kind(width, heads, feed_forward, activation="gelu", batch_first=True)
+            for _ in range(like.decoder_layers)
         )
 
     def forward(self, ids: Tensor) -> Tensor:

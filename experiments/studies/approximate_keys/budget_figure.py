@@ -76,7 +76,11 @@ class Figure(Experiment):
         keys: str = "prefix(10)",
         given: tuple[str, float] = ("", 0.0),
     ) -> Iterator[Row]:
-        """Play the flows of a network; one row per window, kind of keys and parameter of the cache."""
+        """Play the flows of a network; one row per window, kind of keys and parameter of the cache.
+
+        In the part with shifts, the cache has the parameter ``given`` and keys of 10 packets. In the other
+        part, one cache per parameter is played with these ``keys``.
+        """
         rng = options.rng(self.name, part, run)
         if part == SHIFT:
             phase, window, size = (20_000, 5_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)

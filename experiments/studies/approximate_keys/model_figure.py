@@ -164,7 +164,8 @@ def _classes(kind: str, beta: float) -> np.ndarray:
 
 
 def _heavy_key(cell: str, place: int, rng: np.random.Generator, streams: int) -> Iterator[Row]:
-    (classes, beta), lookups = [*_HEAVY.items()][place], 1_000
+    classes, beta = list(_HEAVY.items())[place]
+    lookups = 1_000
     p, refresh = [float(one) for one in classes.split(", ")], AutoRefresh(beta)
     said = finite_horizon(p, refresh, lookups)
     for number in range(streams):

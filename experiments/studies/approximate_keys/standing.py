@@ -57,18 +57,13 @@ T = TypeVar("T")
 Pixels = NDArray[np.uint8]
 
 LAYOUT, COLOUR, FEATURES = "layout", "colour layout", "features"
+# The seed is fixed, so that the keys in the rows are the same in every process.
 _OF_PIXELS = {
-    name: replace(keys, seed=1)
-    for name, keys in {
-        "hash": perceptual_hash(),
-        "one grid": layout_keys(grids=1),
-        LAYOUT: layout_keys(),
-    }.items()
+    "hash": replace(perceptual_hash(), seed=1),
+    "one grid": replace(layout_keys(grids=1), seed=1),
+    LAYOUT: replace(layout_keys(), seed=1),
 }
-_OF_FEATURES = {
-    name: replace(keys, seed=1) for name, keys in {"min-hash": min_hash(), FEATURES: feature_keys()}.items()
-}
-"""Functions with a fixed seed, so that the keys in the rows are the same in every process."""
+_OF_FEATURES = {"min-hash": replace(min_hash(), seed=1), FEATURES: replace(feature_keys(), seed=1)}
 KINDS = (*_OF_PIXELS, COLOUR, *_OF_FEATURES)
 """Kinds of keys; each is a column of the rows."""
 _DIGITS = 10

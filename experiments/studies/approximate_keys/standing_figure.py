@@ -82,7 +82,7 @@ class Figure(Experiment):
         return options
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
-        """One cell per liveliness and visitor, and one per real clip."""
+        """One cell per liveliness and visitor, and one per real clip, with its number."""
         visitors = {STANDING: 2} if options.smoke else _VISITORS
         clips = () if options.data is None else clips_in(options.data)
         return [
@@ -94,12 +94,14 @@ class Figure(Experiment):
             *({"liveliness": _CLIP, "visitor": number} for number in range(len(clips))),
         ]
 
-    def run(self, options: RunOptions, liveliness: str, visitor: int) -> list[Row]:
+    def run(self, options: RunOptions, liveliness: float | str, visitor: int) -> list[Row]:
         """Film, recognise, and compute the keys; one row per photo."""
-        models, cell = exhibits(options.seed, 4 if options.smoke else _CATALOGUE), f"{liveliness}-{visitor}"
+        cell = f"{liveliness}-{visitor}"
+        models = exhibits(options.seed, 4 if options.smoke else _CATALOGUE)
         if liveliness == _CLIP and options.data is not None:
             frames = real(clips_in(options.data)[visitor])
-            models, liveliness = (*models, *models_of_clips(options.data)), _REAL
+            models = (*models, *models_of_clips(options.data))
+            liveliness = _REAL
         else:
             how = Filming(float(liveliness), PHOTOS_PER_S)
             frames = filmed(options, _VISITORS[STANDING], visitor, _STAYS, how)

@@ -68,7 +68,7 @@ _LOOKS = {
     (FULL, AT_EDGE): ("#4f7a28", "--"),
     (FULL, AT_DEVICE): ("#e0a33a", "--"),
 }
-"""Colours and lines of the configurations of figure 6.4 that are played, and location of the result cache."""
+"""Played configuration of figure 6.4 and location of the result cache → colour and line."""
 
 
 class Figure(Experiment):

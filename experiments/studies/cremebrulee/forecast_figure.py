@@ -168,7 +168,10 @@ class ForecastFigure(Experiment):
             budget_bytes = int(memory * drawn.size_bytes)
             for policy, served in _served(drawn, budget_bytes, serving, run):
                 yield {
-                    **{"serving": serving, "models": models, "process": process, "run": run},
+                    "serving": serving,
+                    "models": models,
+                    "process": process,
+                    "run": run,
                     "memory": memory,
                     "policy": policy,
                     "load_s": served.load_ms_per_request / 1e3,
@@ -212,7 +215,10 @@ class ForecastFigure(Experiment):
             ours = one["cremebrulee"][_OURS]
             best = one["cremebrulee"].get(_AHEAD, {}).get("median")
             yield {
-                **{"serving": serving, "models": models, "process": process, "memory": memory},
+                "serving": serving,
+                "models": models,
+                "process": process,
+                "memory": memory,
                 "of CremeBrulee's gap": f"{ours['median']:.2f} ({ours['p25']:.2f} to {ours['p75']:.2f})",
                 "of IAM's": f"{one['iam'][_OURS]['median']:.2f}",
                 "of IAM-EWMA's": f"{one['iam-ewma'][_OURS]['median']:.2f}",

@@ -76,7 +76,10 @@ class _Policies(Experiment):
             served = simulate(drawn, policy, budget_bytes, run, serve)
             delays = np.percentile(served.load_ms, _QUANTILES) / 1e3
             yield {
-                **{"association": association, "run": run, "size_gb": size_gb, "policy": policy},
+                "association": association,
+                "run": run,
+                "size_gb": size_gb,
+                "policy": policy,
                 "load_s": served.load_ms_per_request / 1e3,
                 "load_per_miss_s": served.load_ms_per_miss / 1e3,
                 "hit_ratio": served.hit_ratio,

@@ -73,10 +73,15 @@ class Table1(Experiment):
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         """One line per policy."""
         for policy, one in summary["policies"].items():
-            misses, cost = PAPER.get(policy, ("", ""))
-            paper = {"misses, paper": misses, "cost, paper": cost}
-            ours = {"policy": policy, "misses": one["misses"], "cost": one["cost"]}
-            yield {**ours, **paper, "evicted": one["evicted"]}
+            paper_misses, paper_cost = PAPER.get(policy, ("", ""))
+            yield {
+                "policy": policy,
+                "misses": one["misses"],
+                "cost": one["cost"],
+                "misses, paper": paper_misses,
+                "cost, paper": paper_cost,
+                "evicted": one["evicted"],
+            }
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw the resident models after each request, for the policies of the table."""

@@ -79,7 +79,9 @@ class Table2(Experiment):
         load_ms = [drawn.costs[name].load_ms for name in drawn.requests.names]
         return [
             {
-                **{"scale": scale, "association": association, "run": run},
+                "scale": scale,
+                "association": association,
+                "run": run,
                 "requests": len(drawn.requests),
                 "models": len(drawn.requests.names),
                 "memory_gb": drawn.size_bytes / 1e9,

@@ -247,11 +247,12 @@ def _means(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 def _formatted(one: Mapping[str, float]) -> dict[str, object]:
     titles = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
+    lost: dict[str, object] = {}
+    for title, column in zip(titles, _ACCURACIES, strict=True):
+        value = one.get(f"{column}_lost")
+        lost[title] = "" if value is None else f"{value:.2f}"
     return {
-        **{
-            title: f"{one[f'{column}_lost']:.2f}" if f"{column}_lost" in one else ""
-            for title, column in zip(titles, _ACCURACIES, strict=True)
-        },
+        **lost,
         "deviation": f"{one['deviation']:.3f}",
         "median MSE": f"{one['mse']:.3g}",
         "saved %": f"{one['saved']:.0f}",

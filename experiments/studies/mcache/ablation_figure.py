@@ -64,12 +64,13 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per process, number of functions and fixed memory."""
-        part = slice(1, 2) if options.smoke else slice(None)
+        counts, sizes_mb = (_FUNCTIONS[1:2], _FIXED_MB[1:2]) if options.smoke else (_FUNCTIONS, _FIXED_MB)
+        processes = ("poisson", "on-off", _SHUFFLED) if options.smoke else tuple(PROCESSES)
         return [
             {"process": process, "functions": functions, "fixed_mb": fixed_mb}
-            for process in (("poisson", "on-off", _SHUFFLED) if options.smoke else PROCESSES)
-            for functions in [*_FUNCTIONS][part]
-            for fixed_mb in [*_FIXED_MB][part]
+            for process in processes
+            for functions in counts
+            for fixed_mb in sizes_mb
         ]
 
     def run(self, options: RunOptions, process: str, functions: int, fixed_mb: int) -> Iterator[Row]:
@@ -81,8 +82,12 @@ class Figure(Experiment):
                 workload = shuffled(workload, rng)
             for memory, policy in product(TABLE_3, POLICIES):
                 yield {
-                    **{"process": process, "functions": functions, "fixed_mb": fixed_mb},
-                    **{"memory": memory, "policy": policy, "run": run},
+                    "process": process,
+                    "functions": functions,
+                    "fixed_mb": fixed_mb,
+                    "memory": memory,
+                    "policy": policy,
+                    "run": run,
                     **row_of(play(policy, workload, float(memory))),
                 }
 
@@ -130,8 +135,15 @@ class Figure(Experiment):
         """One line per traffic, nearest first; gains per request at 40, 60 and 80 % of the memory."""
         said = {policy: _three(gains) for policy, gains in _turned(TABLE_3).items()}
         speed, per_miss = f"{IAM}'s throughput", "distance per miss"
-        paper = {"traffic": "the paper", "distance": "", **said, CLAIRVOYANT: "", per_miss: ""}
-        yield {**paper, speed: _ratios(THROUGHPUT)}
+        yield {  # all columns, because the first line gives their order
+            "traffic": "the paper",
+            "distance": "",
+            **said,
+            CLAIRVOYANT: "",
+            per_miss: "",
+            speed: _ratios(THROUGHPUT),
+            "clairvoyant's": "",
+        }
         for distance, one in _by_distance(summary, "per request"):
             gains = one["gains"]["per request"]
             yield {

@@ -19,6 +19,10 @@ def test_networks_are_measured_in_turn_and_both_papers_share_cells() -> None:
     assert (len(theirs), len(ours)) == (3 * 20 // 5, 3 * 50 // 5)
 
 
+def test_networks_with_similar_names_have_separate_cells() -> None:
+    assert len({MCache().key(network=name, part=0) for name in ("a-b", "a--b", "a-b-")}) == 3
+
+
 def test_an_interrupted_run_continues_and_the_other_study_adopts_its_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
