@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -60,8 +60,21 @@ class Cell:
 
 
 def cells_of(experiment: Experiment, options: RunOptions) -> tuple[Cell, ...]:
-    """All cells of a run."""
-    return tuple(Cell(experiment.key(**one), one) for one in experiment.cells(options))
+    """All cells of a run.
+
+    Raises
+    ------
+    InvalidArgument
+        If two cells would have the same name, because names of ``--data`` are too similar.
+    """
+    cells = tuple(Cell(experiment.key(**one), one) for one in experiment.cells(options))
+    repeated = [key for key, count in Counter(cell.key for cell in cells).items() if count > 1]
+    if repeated:
+        raise InvalidArgument(
+            f"several parts of this run would have the name {repeated[0]}",
+            advice="give the files of --data names that differ in letters or digits",
+        )
+    return cells
 
 
 def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
@@ -78,7 +91,7 @@ def check(experiment: Experiment, options: RunOptions) -> None:
     Raises
     ------
     InvalidArgument
-        If the experiment does not accept one of them.
+        If the experiment does not accept one of them, or two of its cells would have the same name.
     NotFound
         If a file or folder does not exist.
     """
@@ -88,6 +101,7 @@ def check(experiment: Experiment, options: RunOptions) -> None:
     if options.data is not None and not options.data.is_dir():
         raise NotFound(f"there is no folder {options.data}", advice="check the path of --data")
     experiment.check(options)
+    cells_of(experiment, options)
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:

@@ -67,7 +67,6 @@ class OnDataSet(Experiment):
 
     def check(self, options: RunOptions) -> None:
         """The data set must be readable."""
-        super().check(options)
         if options.data is not None:
             dataset_of(options, museum_of(options))
 

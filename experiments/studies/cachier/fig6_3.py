@@ -64,7 +64,6 @@ class Figure(Experiment):
 
     def check(self, options: RunOptions) -> None:
         """There must be enough real visitors for a division into fifths."""
-        super().check(options)
         if options.visits is not None:
             _real_walks(options.visits)
 

@@ -121,6 +121,17 @@ def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp
     assert len(ResultFolder(tmp_path).rows()) == 4
 
 
+def test_cells_with_one_name_are_refused_before_earlier_results_are_deleted(tmp_path: Path) -> None:
+    class Clips(Squares):
+        def cells(self, options: RunOptions) -> list[dict[str, Any]]:
+            return [{"name": name, "n": 1} for name in ("walk (1)", "walk 1")]
+
+    run(Squares(), tmp_path)
+    with pytest.raises(InvalidArgument, match="would have the name walk-1-1; give the files of --data names"):
+        prepare(Clips(), RunOptions(), tmp_path, fresh=True)
+    assert len(ResultFolder(tmp_path).rows()) == 4
+
+
 @pytest.mark.system
 def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:
     assert run(SquaresAtOnce(), tmp_path) == 4
