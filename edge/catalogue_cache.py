@@ -356,7 +356,7 @@ class CatalogueCache:
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
-        inputs = DecisionInputs(ranking, costs, self.estimator.recent())
+        inputs = DecisionInputs(ranking, costs, self.estimator.recent)
         step = self.optimizer.next(
             inputs, k_max, self._state, lambda name: self.supply.held(name) is not None
         )
