@@ -117,6 +117,8 @@ class CatalogueCache:
         self.profiler = Profiler(profile, cache.miss_prior_ms, cache.miss_window)
         self.optimizer = Optimizer(cache)
         self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
+        # Read when the metrics are collected: the sums over the window are not needed for decisions.
+        self._metrics.regret.labels(name).set_function(lambda: self.regret.report().regret_ms / 1e3)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
         self.sync = CatalogueSync(name, self._list_objects, services.background, self.clock, self._listed)
         self.supply = ModelSupply(
@@ -365,7 +367,6 @@ class CatalogueCache:
         self._metrics.chosen_size.labels(self.name).set(step.decision.k)
         self._metrics.expected_latency.labels(self.name).set(step.decision.terms.expected_ms / 1e3)
         self._metrics.miss_latency.labels(self.name).set(costs.miss_ms / 1e3)
-        self._metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
         if step.wanted is not None:
             self.supply.want_for_cache(step.wanted)
         if step.build is None:
