@@ -21,7 +21,6 @@ from concurrent.futures import Future
 from random import Random
 
 from nearsight.common.background.futures import then
-from nearsight.common.background.worker import Job
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.catalogue.catalogue_sync import CatalogueSync
 from nearsight.common.logging import get_logger
@@ -160,8 +159,9 @@ class CatalogueCache:
                 advice="`nearsight profile` measures a complete one",
             )
             self._measurement.start()
-        if self._settings.prefetch.objects:
-            self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
+        prefetch = self._settings.prefetch
+        if prefetch.objects:
+            self._services.background.submit(self._prefetch_round, name="prefetch", after_s=prefetch.every_s)
         if self._settings.cache.policy == "everything":
             self._improve_soon()  # this policy needs no requests
 
@@ -345,7 +345,7 @@ class CatalogueCache:
             self.improve()
 
     def _improve_soon(self, after_s: float = 0.0) -> None:
-        self._submit(self.improve, "improve", after_s)
+        self._services.background.submit(self.improve, name="improve", after_s=after_s)
 
     def improve(self) -> None:
         """Decide which objects the cache should hold, fetch missing models, build with the available ones."""
@@ -403,7 +403,7 @@ class CatalogueCache:
         if self._closed:
             return
         settings = self._settings.prefetch
-        self._submit(self._prefetch_round, "prefetch", settings.every_s)
+        self._services.background.submit(self._prefetch_round, name="prefetch", after_s=settings.every_s)
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
         residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
@@ -438,6 +438,3 @@ class CatalogueCache:
         self._builder.end_pause()
         self.improve()
         self.supply.listed()
-
-    def _submit(self, job: Job, name: str, after_s: float = 0.0) -> None:
-        self._services.background.submit(job, name=f"{name} {self.name}", after_s=after_s)
