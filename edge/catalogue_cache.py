@@ -21,7 +21,6 @@ from concurrent.futures import Future
 from random import Random
 
 from nearsight.common.background.futures import then
-from nearsight.common.background.worker import Job
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.catalogue.catalogue_sync import CatalogueSync
 from nearsight.common.logging import get_logger
@@ -117,6 +116,8 @@ class CatalogueCache:
         self.profiler = Profiler(profile, cache.miss_prior_ms, cache.miss_window)
         self.optimizer = Optimizer(cache)
         self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
+        # Read when the metrics are collected: the sums over the window are not needed for decisions.
+        self._metrics.regret.labels(name).set_function(lambda: self.regret.report().regret_ms / 1e3)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
         self.sync = CatalogueSync(name, self._list_objects, services.background, self.clock, self._listed)
         self.supply = ModelSupply(
@@ -158,8 +159,9 @@ class CatalogueCache:
                 advice="`nearsight profile` measures a complete one",
             )
             self._measurement.start()
-        if self._settings.prefetch.objects:
-            self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
+        prefetch = self._settings.prefetch
+        if prefetch.objects:
+            self._services.background.submit(self._prefetch_round, name="prefetch", after_s=prefetch.every_s)
         if self._settings.cache.policy == "everything":
             self._improve_soon()  # this policy needs no requests
 
@@ -343,7 +345,7 @@ class CatalogueCache:
             self.improve()
 
     def _improve_soon(self, after_s: float = 0.0) -> None:
-        self._submit(self.improve, "improve", after_s)
+        self._services.background.submit(self.improve, name="improve", after_s=after_s)
 
     def improve(self) -> None:
         """Decide which objects the cache should hold, fetch missing models, build with the available ones."""
@@ -356,7 +358,7 @@ class CatalogueCache:
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
-        inputs = DecisionInputs(ranking, costs, self.estimator.recent())
+        inputs = DecisionInputs(ranking, costs, self.estimator.recent)
         step = self.optimizer.next(
             inputs, k_max, self._state, lambda name: self.supply.held(name) is not None
         )
@@ -365,7 +367,6 @@ class CatalogueCache:
         self._metrics.chosen_size.labels(self.name).set(step.decision.k)
         self._metrics.expected_latency.labels(self.name).set(step.decision.terms.expected_ms / 1e3)
         self._metrics.miss_latency.labels(self.name).set(costs.miss_ms / 1e3)
-        self._metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
         if step.wanted is not None:
             self.supply.want_for_cache(step.wanted)
         if step.build is None:
@@ -402,7 +403,7 @@ class CatalogueCache:
         if self._closed:
             return
         settings = self._settings.prefetch
-        self._submit(self._prefetch_round, "prefetch", settings.every_s)
+        self._services.background.submit(self._prefetch_round, name="prefetch", after_s=settings.every_s)
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
         residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
@@ -437,6 +438,3 @@ class CatalogueCache:
         self._builder.end_pause()
         self.improve()
         self.supply.listed()
-
-    def _submit(self, job: Job, name: str, after_s: float = 0.0) -> None:
-        self._services.background.submit(job, name=f"{name} {self.name}", after_s=after_s)

@@ -38,8 +38,8 @@ class DecisionInputs:
     """Estimated request distribution."""
     costs: Costs
     """f(k), recall(k) and L_miss."""
-    recent: tuple[str, ...] = ()
-    """Requested objects, latest first."""
+    recent: Callable[[], tuple[str, ...]] = tuple
+    """Returns the requested objects, latest first; called by policy lru only, because the list is long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Optimizer:
             case "lfu":
                 return ranking.top(min(size, ranking.seen))
             case "lru":
-                return tuple(name for name in inputs.recent if name in ranking.positions)[:size]
+                return tuple(name for name in inputs.recent() if name in ranking.positions)[:size]
             case "everything":
                 return ranking.top(k_max)
             case _:

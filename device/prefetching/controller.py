@@ -304,11 +304,13 @@ class PrefetchController:
         if note.prediction is not None:
             self._forecasts.remember(name, note.prediction)
             self._predicted(note.prediction)
-        elif not note.seen_by_edge:
-            self._forecasts.report(name)
-        if note.seen_by_edge or self._forecasts.get(name) is not None:
+        elif note.seen_by_edge:
             self._decide()
-        # Otherwise the current models continue to answer until the edge predicts.
+        else:
+            self._forecasts.report(name)
+            if self._forecasts.get(name) is not None:
+                self._decide()
+            # Otherwise the current models continue to answer until the edge predicts.
 
     def _predicted(self, prediction: Prediction | None) -> None:
         """Process a prediction, or None if the edge did not answer."""

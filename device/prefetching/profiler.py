@@ -58,12 +58,6 @@ class DeviceProfiler:
 
     Attributes
     ----------
-    correction : float
-        Ratio of measured times of extraction and lookup to those of the profile.
-    stays : float
-        Probability that the next photo shows the same object.
-    miss_ms : float
-        L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms].
     lookups, hits : int
         Number of photos that were looked up, and of hits among them.
     """
@@ -75,16 +69,30 @@ class DeviceProfiler:
         self._transfer = PhotoTransfer()
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
-        self.correction, self.stays = self._correction.factor, self._stays.mean
-        self.miss_ms = self._miss_latency.median_ms
         self.lookups = self.hits = 0
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
+
+    @property
+    def miss_ms(self) -> float:
+        """L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms]."""
+        with self._lock:
+            return self._miss_latency.median_ms
 
     @property
     def miss_why(self) -> str:
         """L_miss with its samples, as a text for people."""
         with self._lock:
             return self._miss_latency.why
+
+    @property
+    def correction(self) -> float:
+        """Ratio of measured times of extraction and lookup to those of the profile."""
+        return self._correction.factor
+
+    @property
+    def stays(self) -> float:
+        """Probability that the next photo shows the same object."""
+        return self._stays.mean
 
     def observe_answer(
         self, round_trip_ms: float, tier_ms: float, *, avoidable: bool, transfer_ms: float | None = None
@@ -100,7 +108,6 @@ class DeviceProfiler:
             if transfer_ms is not None:
                 self._transfer.observe_photo(transfer_ms)
             self._miss_latency.observe(round_trip_ms, tier_ms, avoidable=avoidable, reports=reports)
-            self.miss_ms = self._miss_latency.median_ms
 
     def observe_edge(self, now: EdgeTimes) -> None:
         """Record the current time of a photo at the edge, from its answer to a report."""
@@ -109,7 +116,6 @@ class DeviceProfiler:
             transfer_ms = self._transfer.expected_ms
             if transfer_ms is not None:
                 self._miss_latency.refreshed(transfer_ms + now.answer_ms)
-                self.miss_ms = self._miss_latency.median_ms
 
     def observe_lookup(self, k: int, query_features: int, spent_ms: float | None, *, hit: bool) -> None:
         """Record a lookup among k objects, and the time of decoding, extraction and lookup.
@@ -123,19 +129,16 @@ class DeviceProfiler:
             if spent_ms is not None and curves is not None:
                 predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
                 self._correction.observe(spent_ms, predicted_ms)
-                self.correction = self._correction.factor
 
     def observe_step(self, *, same_object: bool) -> None:
         """Record that a photo was recognised, of the same object as before or of another one."""
         with self._lock:
             self._stays.observe(float(same_object))
-            self.stays = self._stays.mean
 
     def relax(self) -> None:
         """Reduce the correction gradually towards 1 while the cache is empty and there are no lookups."""
         with self._lock:
             self._correction.relax()
-            self.correction = self._correction.factor
 
 
 @dataclass(slots=True)

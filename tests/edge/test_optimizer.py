@@ -27,7 +27,7 @@ def asked(
     recent = dict.fromkeys(reversed(requests))
     for object_id in requests:
         distribution.count(object_id, 0.0)
-    return DecisionInputs(distribution.ranking(0.0), costs, tuple(recent))
+    return DecisionInputs(distribution.ranking(0.0), costs, lambda: tuple(recent))
 
 
 def chosen(policy: Policy, situation: DecisionInputs, k_max: int = 10, size: int = 3) -> tuple[str, ...]:

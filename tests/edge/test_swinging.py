@@ -73,7 +73,7 @@ class Edge:
         if not self.cached:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
-        situation = DecisionInputs(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
+        situation = DecisionInputs(ranking, self.profiler.costs(len(ranking)), self.estimator.recent)
         step = self.optimizer.next(situation, len(OBJECTS), self._state, lambda _: True)
         if step.build is not None:
             self.builds += 1
