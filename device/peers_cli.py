@@ -1,7 +1,5 @@
 """``nearsight peers``: the devices near a device, the content of each, and the traffic."""
 
-# ruff: noqa: PLC0415  heavy imports wait for the command
-
 from __future__ import annotations
 
 import re
@@ -30,7 +28,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
+def peers(  # noqa: PLR0917  typer calls it by name
     ctx: typer.Context,
     endpoints: Annotated[list[str] | None, endpoints_argument(DEFAULT_ENDPOINTS["device"])] = None,
     timeout_s: TimeoutOption = 3.0,

@@ -1,7 +1,5 @@
 """The command ``nearsight recognize``: recognises photos, or folders of them, from a shell."""
 
-# ruff: noqa: PLC0415  heavy imports wait for the command
-
 from __future__ import annotations
 
 import os
@@ -43,7 +41,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
+def recognize(  # noqa: PLR0917  typer calls it by name
     photos: Annotated[
         list[Path],
         typer.Argument(metavar="PHOTO", help="JPEG, PNG or WebP files, or folders of them."),

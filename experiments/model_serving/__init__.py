@@ -1,4 +1,5 @@
 """Model serving without an edge: the papers' models, a simulator of the real cache and policies, a planner.
 
-May import: `framework`, `datasets`, `traces`, `common`. Both studies of model caching use it.
+May import: `framework`, `datasets`, `traces`, `common`, and the cloud's command `nearsight models`, which it
+extends. Both studies of model caching use it.
 """

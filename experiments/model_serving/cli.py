@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _MB = 1e6
+MeasuredFolderOption = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="DIR", help="Folder of `nearsight models` with measured networks."),
+]
+CostsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs",
+        metavar="FILE.csv",
+        help="Table instead of --folder: columns model,memory_mb,load_ms,execution_ms.",
+    ),
+]
 
 
 @app.command()
@@ -33,18 +45,8 @@ def plan(
             metavar="LOG", help="Text file with a line `id time model` per request; time in seconds."
         ),
     ],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="DIR", help="Folder of `nearsight models` with measured networks."),
-    ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(
-            "--costs",
-            metavar="FILE.csv",
-            help="Table instead of --folder: columns model,memory_mb,load_ms,execution_ms.",
-        ),
-    ] = None,
+    folder: MeasuredFolderOption = None,
+    costs: CostsOption = None,
     policies: Annotated[
         list[str] | None,
         typer.Option("--policy", metavar="NAME", help="Eviction policy; may be repeated; default: all."),
@@ -78,7 +80,7 @@ def plan(
         )
     check_picture(figure)
     requests = read_events(log)
-    known = _costs(folder, costs)
+    known = costs_from(folder, costs)
     asked = {name: known[name] for name in requests.names if name in known}
     budgets = _budgets(memory_mb) or planning.default_budgets(asked.values() or known.values(), steps)
     names = tuple(policies or planning.default_policies())
@@ -94,7 +96,14 @@ def plan(
     print_line(f"picture: {figure}", err=True)
 
 
-def _costs(folder: Path | None, costs: Path | None) -> dict[str, ModelCosts]:
+def costs_from(folder: Path | None, costs: Path | None) -> dict[str, ModelCosts]:
+    """Costs of networks, from the options ``--folder`` or ``--costs``.
+
+    Raises
+    ------
+    InvalidArgument
+        If both or none are given, or if there is no measured network.
+    """
     from nearsight.experiments.model_serving.planning import costs_of_repository, read_costs
 
     if (folder is None) == (costs is None):

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.cloud.models_cli import FolderOption, app, models_settings
+from nearsight.cloud.models_cli import FolderOption, models_settings
 from nearsight.common.command_line.options import ConfigOption
 from nearsight.common.command_line.terminal import print_line
 from nearsight.common.errors import InvalidArgument, MissingDependency
+from nearsight.experiments.model_serving.requests_cli import app
 from nearsight.experiments.model_serving.zoo import cremebrulee_models, mcache_models
 
 if TYPE_CHECKING:
