@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from nearsight.cloud.models_cli import app
-from nearsight.common.command_line.terminal import print_line
-from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.command_line.terminal import print_line, progress_bar
+from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.model_serving.cli import CostsOption, MeasuredFolderOption, costs_from
 from nearsight.experiments.traces.functions import MINUTES
 from nearsight.experiments.traces.model_requests import Association
@@ -63,15 +63,16 @@ def make_requests(
     """
     import numpy as np
 
+    from nearsight.common.files import check_writable
     from nearsight.experiments.framework.numbers import counted
     from nearsight.experiments.traces.functions import events, rarely_called, read_invocations
     from nearsight.experiments.traces.model_requests import ModelRequests, associate, write_events
 
     known = costs_from(folder, costs)
-    if not out.parent.is_dir():
-        raise NotFound(f"there is no folder {str(out.parent)!r}", advice="create it first")
-    print_line(f"reading {trace} (a whole day takes about a minute)", err=True)
-    counts = read_invocations(trace, trigger).counts
+    check_writable(out)  # a log that cannot be written fails before a day is read
+    size_bytes = trace.stat().st_size if trace.is_file() else None
+    with progress_bar(f"reading {trace.name} [bytes]", size_bytes) as advance:
+        counts = read_invocations(trace, trigger, advance).counts
     counts = counts[rarely_called(counts, quantile)]
     rng = np.random.default_rng(seed)
     times_s, functions = events(counts[:, first - 1 : first - 1 + minutes], rng)
@@ -88,5 +89,6 @@ def make_requests(
     write_events(out, made)
     source = f"--folder {folder}" if costs is None else f"--costs {costs}"
     networks = counted(int(np.count_nonzero(made.counts())), "network")
-    print_line(f"{out}: {len(made):,} requests of {counted(len(counts), 'function')} for {networks}")
+    called = counted(len(np.unique(functions)), "function")
+    print_line(f"{out}: {len(made):,} requests, from the calls of {called}, for {networks}")
     print_line(f"next: nearsight plan {out} {source}")

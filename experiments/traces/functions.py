@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +61,12 @@ class Duration:
     """Percentiles 0, 1, 25, 50, 75, 99 and 100, of averages over 30 seconds."""
 
 
-def read_invocations(path: str | os.PathLike[str], trigger: str = "http") -> Invocations:
+def read_invocations(
+    path: str | os.PathLike[str], trigger: str = "http", advance: Callable[[int], None] = lambda _: None
+) -> Invocations:
     """Read the functions with this trigger (empty: all triggers); rows of the same function are added.
+
+    ``advance`` is called with the number of characters of each line.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def read_invocations(path: str | os.PathLike[str], trigger: str = "http") -> Inv
     found: dict[Function, NDArray[np.int32]] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(_lines(file, advance), strict=True)
             header = next(reader, [])
             keys, trigger_place, minutes = _columns(path, header)
             for row in reader:
@@ -178,6 +182,12 @@ def events(
         times.append((minute + np.arange(len(calls)) / max(1, len(calls))) * _MINUTE_S)
         called.append(calls)
     return np.concatenate(times), np.concatenate(called)
+
+
+def _lines(file: TextIO, advance: Callable[[int], None]) -> Iterator[str]:
+    for line in file:
+        advance(len(line))
+        yield line
 
 
 def _columns(path: Path, header: list[str]) -> tuple[list[int], int, list[int]]:

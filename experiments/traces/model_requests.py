@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.files import replacing
 
 _LAYOUT = "a line `id time model`: three words, the time in seconds"
 
@@ -153,6 +154,8 @@ def own_models(
 def write_events(path: str | os.PathLike[str], requests: ModelRequests) -> None:
     """Write a line `id time model` for each request; ids count from 0, times are written exactly.
 
+    A file that existed is replaced at the end.
+
     Raises
     ------
     InvalidArgument
@@ -161,7 +164,7 @@ def write_events(path: str | os.PathLike[str], requests: ModelRequests) -> None:
     for name in requests.names:
         if len(name.split()) != 1:
             raise InvalidArgument(f"the name of a model in an event line is one word, got {name!r}")
-    with Path(path).open("w", encoding="utf-8") as file:
+    with replacing(Path(path)) as new, new.open("w", encoding="utf-8") as file:
         for place, (time_s, model) in enumerate(
             zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
         ):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.model_serving.requests_cli import app
 from nearsight.experiments.traces.functions import MINUTES
 from nearsight.experiments.traces.model_requests import read_events
@@ -37,7 +37,7 @@ def make(*options: str, given: Sequence[str] = ("--costs", "costs.csv")) -> Resu
 def test_functions_called_once_or_most_often_are_left_out_and_each_requests_one_network(folder: Path) -> None:
     done = make("--association", "popular-and-costly")
     assert done.exit_code == 0, done.output
-    assert "requests.txt: 30 requests of 2 functions for 2 networks" in done.output
+    assert "requests.txt: 30 requests, from the calls of 2 functions, for 2 networks" in done.output
     assert "next: nearsight plan requests.txt --costs costs.csv" in done.output
     log = read_events(folder / "requests.txt")
     assert [log.names[model] for model in log.models] == ["fast"] * 10 + ["slow"] * 20
@@ -63,7 +63,7 @@ def test_minutes_and_a_number_of_requests_are_chosen_and_the_seed_decides(folder
     [
         (("--trigger", "timer"), InvalidArgument, "no calls of such functions"),
         (("--minute", "700", "--minutes", "9"), InvalidArgument, "no calls of such functions"),
-        (("--out", "nowhere/log.txt"), NotFound, "there is no folder 'nowhere'"),
+        (("--out", "."), IsADirectoryError, "Is a directory"),
         (("--folder", "."), InvalidArgument, "exactly one source"),
     ],
 )
