@@ -74,6 +74,7 @@ class BaseRecognizer:
         self._callbacks = CallbackThread()
         self._process = os.getpid()
         self._settings = settings
+        self._recognises_here = bool(stages and tiers)
         self._limits = ImageLimits(upload.max_bytes, upload.max_pixels)
         self._streams: WeakSet[LiveStream] = WeakSet()
         self._free = partial(_free, self._engine, close_more, self._callbacks)
@@ -189,12 +190,14 @@ class BaseRecognizer:
         if (frames is None) != (callback is None) or not (callback is None or callable(callback)):
             raise TypeError("give frames with a callback that can be called, or neither")
         ask: Ask = self._submit
+        looks_here = self._recognises_here and network is None
         if network is not None:
             from nearsight.device.video.network_stage import stages_of  # noqa: PLC0415  only if needed
 
             ask = partial(self._submit, stages=stages_of(network, self._settings.result_cache, self._clock))
             settings = settings or StreamSettings(credits=1)  # it executes one frame at a time
-        stream = LiveStream(ask, settings or StreamSettings(), self._limits, self._clock)
+        settings = settings or StreamSettings()
+        stream = LiveStream(ask, settings, self._limits, self._clock, looks_here=looks_here)
         self._streams.add(stream)
         if frames is not None and callback is not None:
             stream.start(frames, callback)
@@ -243,11 +246,14 @@ class BaseRecognizer:
         timeout_s: float | None,
         *,
         one_look: bool = False,
+        only_here: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
         check_process(self._process, type(self).__name__)
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
-        return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
+        return self._engine.submit(
+            source, deliver, allowed_s, one_look=one_look, only_here=only_here, stages=stages
+        )
 
     def _allowed_s(self, timeout_s: float | None) -> float:
         allowed_s = self._settings.timeout_s if timeout_s is None else timeout_s

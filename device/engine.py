@@ -62,6 +62,7 @@ class _Request:
     deliver: Deliver | None
     handle: RequestHandle
     one_look: bool
+    only_here: bool
     source: QuerySource | None = None
     query: DeviceQuery | None = None
 
@@ -125,22 +126,23 @@ class RequestEngine:
         timeout_s: float,
         *,
         one_look: bool = False,
+        only_here: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block.
 
         If ``deliver`` is None, only the handle gets the outcome. ``stages`` replace those of the device;
-        ``one_look`` as in `Query`.
+        ``one_look`` as in `Query`, ``only_here`` as in `RequestFlow`.
         """
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
         stages = self._stages if stages is None else stages
-        flow = RequestFlow(stages, self._next_tiers, DEVICE, now_s, deadline_s)
+        flow = RequestFlow(stages, self._next_tiers, DEVICE, now_s, deadline_s, only_here=only_here)
         number = next(self._numbers)
         # The handle refers to its request by number: a reference would make a cycle, which would keep each
         # photo in memory until Python's garbage collection.
         handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
-        request = _Request(number, flow, deliver, handle, one_look, source)
+        request = _Request(number, flow, deliver, handle, one_look, only_here, source)
         with self._lock:
             refused = self._closed or len(self._pending) >= self._settings.max_pending
             if not refused:
@@ -262,7 +264,8 @@ class RequestEngine:
         if isinstance(finish.outcome, Answer) and query is not None:
             for stage in finish.learners:
                 stage.learn(query, finish.outcome, finish.lesson)
-        if self._observer is not None:
+        in_vain = request.only_here and isinstance(outcome, NearsightError)  # no request has failed
+        if self._observer is not None and not in_vain:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
             self._observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
 

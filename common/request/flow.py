@@ -103,6 +103,8 @@ class RequestFlow(Generic[Q]):
         Arrival of the request, and deadline of its outcome, on the driver's clock.
     standby : Standby, optional
         Looks if no tier answers.
+    only_here : bool
+        No other tier is asked: the request fails if no stage recognises the photo.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class RequestFlow(Generic[Q]):
         deadline_s: float,
         *,
         standby: Standby[Q] | None = None,
+        only_here: bool = False,
     ) -> None:
         self._query: Q
         self._stages = tuple(stages)
@@ -123,7 +126,7 @@ class RequestFlow(Generic[Q]):
         self._work: Work | None = None
         self._tiers = tiers
         self._tier = tier
-        self._remaining_tiers = list(tiers.names)
+        self._remaining_tiers = [] if only_here else list(tiers.names)
         self._question: _Question | None = None
         self.attempts: list[Attempt] = []
         """Completed questions to tiers, in order."""

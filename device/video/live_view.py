@@ -10,6 +10,8 @@ and only some frames are sent. The rules, in this order:
   sent: its request would occupy a credit while better frames arrive.
 - Credits limit the requests in flight. Without a free credit the frame is superseded, and a later one is
   sent.
+- A device that recognises objects itself looks at a frame that is not sent while nothing is known, one frame
+  at a time. So an object that it holds is known before a request about an earlier frame is answered.
 - The tiers make one recognition attempt per request, which is fast, since other frames follow. If the scene
   stays unknown, some requests allow a second, more thorough attempt.
 - After failed requests the stream backs off. The current answer remains valid.
@@ -52,6 +54,8 @@ class Done(StrEnum):
 
     ASKED = "asked"
     """It was sent as a request. The answer is available with a later frame."""
+    LOOKED = "looked"
+    """A request was due and could not be sent; the device itself looks at the frame."""
     TRACKED = "tracked"
     """The current answer is valid for this frame, too; no new request is due."""
     UNCHANGED = "unchanged"
@@ -138,12 +142,16 @@ class LiveView:
     ----------
     settings : StreamSettings
         Credits and times.
+    looks_here : bool
+        Whether the device may recognise frames without a tier.
     """
 
-    def __init__(self, settings: StreamSettings) -> None:
+    def __init__(self, settings: StreamSettings, *, looks_here: bool = False) -> None:
         self._settings = settings
+        self._looks_here = looks_here
         self._blur = BlurGate()
         self._in_flight: dict[int, Frame] = {}
+        self._looked_at: Frame | None = None
         self._last_asked: Frame | None = None
         self._now: Frame | None = None
         self._tracker: OutlineTracker | None = None
@@ -160,14 +168,17 @@ class LiveView:
         """Error of the last request; None if it succeeded."""
 
     def frame(self, number: int, image: GrayImage, now_s: float) -> Done:
-        """Process a new frame; numbers increase. After `Done.ASKED` the driver sends the request."""
+        """Process a new frame; numbers increase.
+
+        After `Done.ASKED` the driver sends the request, after `Done.LOOKED` one that only the device answers.
+        """
         now = Frame(number, now_s, image, glance_at(image.pixels))
         if self._now is not None and not now.same_size(self._now):
             # New frames cannot be compared with the stored ones.
             self.current = self._tracker = self._last_asked = None
         before, self._now, last = self._now, now, self._last_asked
         self._follow(now)
-        blurred = self._blur.blurred(now.glance, now_s) or self._turning(before, now)
+        blurred = self._blur.blurred(now.glance, now_s)
         valid = self.current is not None and not self._lost
         if valid and last is not None and now_s - last.at_s < self._settings.refresh_s:
             return Done.TRACKED
@@ -178,10 +189,18 @@ class LiveView:
             return Done.BLURRED
         # While the scene is unknown, requests take long, and two would delay each other.
         unknown = self.current is not None and not self.current.recognition.known
-        if len(self._in_flight) >= (1 if unknown else self._settings.credits):
-            return Done.SUPERSEDED
-        if now_s < self._resume_s:
-            return Done.PAUSED
+        obstacle = None
+        if self._turning(before, now):
+            obstacle = Done.BLURRED
+        elif len(self._in_flight) >= (1 if unknown else self._settings.credits):
+            obstacle = Done.SUPERSEDED
+        elif now_s < self._resume_s:
+            obstacle = Done.PAUSED
+        if obstacle is not None:
+            if not self._looks_here or self._looked_at is not None or (valid and not unknown):
+                return obstacle
+            self._looked_at = now
+            return Done.LOOKED
         self._in_flight[number] = self._last_asked = now
         self._lost = False
         self.one_look = not unknown or now_s - self._second_look_s < _SECOND_LOOK_S
@@ -191,8 +210,12 @@ class LiveView:
 
     def answered(self, number: int, recognition: Recognition) -> None:
         """Process the answer to a frame's request. Ignored if the current answer belongs to a newer frame."""
-        asked, now = self._in_flight.pop(number), self._now
-        self._failures, self._resume_s, self.error = 0, -math.inf, None
+        now = self._now
+        if self._looked_at is not None and self._looked_at.number == number:
+            asked, self._looked_at = self._looked_at, None
+        else:
+            asked = self._in_flight.pop(number)
+            self._failures, self._resume_s, self.error = 0, -math.inf, None
         newer = self.current is not None and self.current.frame.number > number
         if now is None or newer or not asked.same_size(now):
             return
@@ -212,7 +235,10 @@ class LiveView:
         self.current = CurrentAnswer(recognition, asked)
 
     def failed(self, number: int, error: NearsightError, now_s: float) -> None:
-        """Process the failure of a frame's request."""
+        """Process the failure of a frame's request. A look on the device that found nothing says little."""
+        if self._looked_at is not None and self._looked_at.number == number:
+            self._looked_at = None
+            return
         del self._in_flight[number]
         if self._last_asked is not None and self._last_asked.number == number:
             self._last_asked = None

@@ -35,9 +35,18 @@ class Ask(Protocol):
     """Sends a request: image, callback for its outcome (at once or later, on any thread), deadline [s]."""
 
     def __call__(
-        self, image: AnyImage, deliver: Callable[[Outcome], None], timeout_s: float, *, one_look: bool
+        self,
+        image: AnyImage,
+        deliver: Callable[[Outcome], None],
+        timeout_s: float,
+        *,
+        one_look: bool,
+        only_here: bool,
     ) -> RequestHandle:
-        """Return at once. With ``one_look`` tiers make only one recognition attempt."""
+        """Return at once. With ``one_look`` tiers make only one recognition attempt.
+
+        With ``only_here`` no tier is called, and the request fails if the device does not know the object.
+        """
 
 
 _log = get_logger("device.stream")
@@ -54,7 +63,8 @@ class StreamAnswer:
     at_s : float
         Arrival time of the frame on the recognizer's clock (`time.monotonic`).
     done : Done
-        What was done with it: "asked", "tracked", "unchanged", "blurred", "superseded", "paused", "invalid".
+        What was done with it: "asked", "looked", "tracked", "unchanged", "blurred", "superseded", "paused",
+        "invalid".
     recognition : Recognition or None
         The current answer, which may be "unknown"; None if there is none. Its own corners are those in the
         frame that was sent.
@@ -91,14 +101,24 @@ class LiveStream:
         Limits of a frame.
     clock : Clock
         Clock of frames and answers.
+    looks_here : bool
+        Whether the device may recognise frames without a tier.
     """
 
-    def __init__(self, ask: Ask, settings: StreamSettings, limits: ImageLimits, clock: Clock) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        settings: StreamSettings,
+        limits: ImageLimits,
+        clock: Clock,
+        *,
+        looks_here: bool = False,
+    ) -> None:
         self._ask = ask
         self._settings = settings
         self._limits = replace(limits, longest_side=_LOOK_PX)
         self._clock = clock
-        self._view = LiveView(settings)
+        self._view = LiveView(settings, looks_here=looks_here)
         self._lock = threading.Lock()
         self._next = 0
         self._open: dict[int, RequestHandle] = {}
@@ -133,12 +153,13 @@ class LiveStream:
                 done = view.frame(number, load_image(image, self._limits), now_s)
             except NearsightError as error:
                 return self._answer(number, now_s, Done.INVALID, error)
-            if done is Done.ASKED:
+            if done in (Done.ASKED, Done.LOOKED):
                 self._open[number] = self._ask(
                     image,
                     lambda outcome: self._outcomes.append((number, outcome)),
                     self._settings.timeout_s,
                     one_look=view.one_look,
+                    only_here=done is Done.LOOKED,
                 )
             return self._answer(number, now_s, done, view.error)
 

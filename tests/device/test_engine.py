@@ -114,6 +114,17 @@ def test_an_answer_reaches_the_handle_the_receiver_and_the_observer(scene: Scene
     assert scene.engine.pending == 0
 
 
+def test_a_request_for_this_device_only_asks_no_tier_and_is_no_failure_for_the_observer(scene: Scene) -> None:
+    scene.engine.submit(b"x", scene.outcomes, LONG_S, only_here=True)
+    (outcome,) = scene.outcomes.wait()
+    assert isinstance(outcome, Unavailable)
+    assert (scene.edge.questions, scene.cloud.questions) == ([], [])
+    scene.engine.submit(b"x", scene.outcomes, LONG_S)
+    scene.edge.question().set_result(FOUND_NOTHING)
+    wait_until(lambda: len(scene.observed) > 0, what="the outcome of the other request")
+    assert [type(one) for one, _ in scene.observed] == [Recognition]
+
+
 def prepared_late(scene: Scene) -> bool:
     """Whether a request that ended at its deadline had been prepared."""
     scene.engine.submit(b"x", scene.outcomes, 0.5)

@@ -124,6 +124,7 @@ def new_flow(
     start_s: float = 0.0,
     timeout_s: float = 5.0,
     standby: Standby[PlainQuery] | None = None,
+    only_here: bool = False,
 ) -> Flow:
     return RequestFlow(
         stages,
@@ -132,6 +133,7 @@ def new_flow(
         start_s,
         start_s + timeout_s,
         standby=standby,
+        only_here=only_here,
     )
 
 

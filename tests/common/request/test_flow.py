@@ -58,6 +58,16 @@ def test_the_edge_is_asked_first_with_its_share_and_the_cloud_with_the_rest() ->
     assert flow.failed(0, Unavailable("gone"), 2.0) == Ask("cloud", IMAGE, pytest.approx(3.0), 1)
 
 
+def test_a_request_for_this_tier_only_asks_no_other_and_unknown_is_no_answer_to_it() -> None:
+    for found in (EXHIBIT, None):
+        stage = PlainStage()
+        flow = new_flow(None, stage, only_here=True)
+        assert asked(flow, 0.0) is not None
+        ended = outcome(flow.looked(stage, found, 0.1))
+        assert isinstance(ended, Answer if found else Unavailable)
+        assert flow.attempts == []
+
+
 def test_a_single_tier_gets_all_the_time() -> None:
     assert asked(new_flow(tiers("edge")), 0.0) == Ask("edge", IMAGE, 5.0, 0)
 

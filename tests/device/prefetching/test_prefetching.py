@@ -7,6 +7,9 @@ import pytest
 
 from nearsight import ImageTooLarge, InvalidImage, NearsightError, Recognition
 from nearsight.common.errors import CorruptStore
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.results import RecognitionResult
+from nearsight.device.video.live_view import Done, StreamSettings
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 from support.gallery import exhibit_model, photo_features
 from support.pictures import broken_images
@@ -46,6 +49,31 @@ def test_answers_of_device_and_edge_agree_in_every_part(scene: Scene) -> None:
     for here, there in zip(from_device.corners, from_edge.corners, strict=True):
         assert abs(here[0] - there[0]) < 5
         assert abs(here[1] - there[1]) < 5
+
+
+def test_a_stream_recognises_what_the_device_holds_while_a_tier_is_busy(scene: Scene) -> None:
+    device, busy, edge = scene.device(), threading.Event(), scene.edge.recognizer
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+
+    class Busy:
+        models = edge.models
+
+        def recognize(self, features: Features) -> RecognitionResult:
+            assert busy.wait(LONG_S)
+            return edge.recognize(features)
+
+    scene.edge.recognizer, asked = Busy(), len(scene.edge.forms)  # type: ignore[assignment]
+    with device.stream(settings=StreamSettings(credits=1, timeout_s=LONG_S)) as stream:
+        assert stream.push(photo(77)).done is Done.ASKED
+        wait_until(lambda: len(scene.edge.forms) > asked, what="the request about an unknown frame")
+
+        def seen() -> bool:
+            answer = stream.push(photo(1)).recognition
+            return answer is not None and (answer.answered_by, answer.object_id) == ("device", name(1))
+
+        wait_until(seen, what="an answer of the device")
+        busy.set()
 
 
 def test_hits_are_reported_in_their_order_with_the_identity_of_the_device(scene: Scene) -> None:

@@ -10,14 +10,14 @@ from nearsight.device.recognition import Recognition
 from nearsight.device.video.live_view import Done, LiveView, StreamSettings
 from support.camera import UNKNOWN, blurred, corners, frame, gray, recognition
 
-ASKED, TRACKED, SUPERSEDED = Done.ASKED, Done.TRACKED, Done.SUPERSEDED
+ASKED, LOOKED, TRACKED, SUPERSEDED = Done.ASKED, Done.LOOKED, Done.TRACKED, Done.SUPERSEDED
 
 
 class Camera:
     """Passes frames to a view, by default 30 per second."""
 
-    def __init__(self, most: int = 2, refresh_s: float = 0.1) -> None:
-        self.view = LiveView(StreamSettings(credits=most, refresh_s=refresh_s))
+    def __init__(self, most: int = 2, refresh_s: float = 0.1, *, looks_here: bool = False) -> None:
+        self.view = LiveView(StreamSettings(credits=most, refresh_s=refresh_s), looks_here=looks_here)
         self.number, self.now_s = -1, 0.0
 
     def shows(self, image: np.ndarray, after_s: float = 1 / 30) -> Done:
@@ -78,6 +78,50 @@ def test_while_the_scene_is_unknown_one_question_is_in_flight() -> None:
     assert done == [ASKED, SUPERSEDED, SUPERSEDED]
     camera.answered(1, recognition(where=corners(left=62)))
     assert [camera.shows(frame(left=66 + 4 * step)) for step in range(1, 4)] == [ASKED, ASKED, SUPERSEDED]
+
+
+def test_a_device_looks_itself_at_a_frame_that_cannot_be_sent_one_at_a_time() -> None:
+    camera = Camera(most=1, looks_here=True)
+    done = [camera.shows(frame(left=60 + 4 * step)) for step in range(3)]
+    assert done == [ASKED, LOOKED, SUPERSEDED]
+    camera.answered(1, recognition(where=corners(left=64)))
+    camera.answered(0, UNKNOWN)
+    assert camera.shows(frame(left=72)) is ASKED, "the look took no credit"
+    assert camera.known == "0042"
+    assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=72)), abs=2)
+
+
+def test_a_look_that_finds_nothing_is_neither_an_answer_nor_a_failure() -> None:
+    camera = Camera(most=1, looks_here=True)
+    camera.shows(frame())
+    for left in (64, 68):
+        assert camera.shows(frame(left=left)) is LOOKED
+        camera.view.failed(camera.number, Unavailable("no tier was asked"), camera.now_s)
+        assert (camera.view.current, camera.view.error) == (None, None)
+    camera.answered(0, UNKNOWN)
+    assert camera.shows(frame(left=70), after_s=0.1) is ASKED
+
+
+def test_a_known_object_needs_no_look_between_its_requests() -> None:
+    camera = Camera(most=1, refresh_s=0.0, looks_here=True)
+    camera.shows_known()
+    done = [camera.shows(frame(left=60 + 4 * step)) for step in range(1, 4)]
+    assert done == [ASKED, SUPERSEDED, SUPERSEDED]
+
+
+def test_in_a_fast_turn_and_after_failures_the_device_still_looks() -> None:
+    camera = Camera(refresh_s=0.0, looks_here=True)
+    camera.shows_known(None)
+    assert camera.shows(frame(2, left=160), after_s=0.05) is LOOKED
+    camera.answered(camera.number, recognition("new", corners(left=160)))
+    assert camera.shows(frame(2, left=160), after_s=0.3) is ASKED
+    assert camera.known == "new"
+    camera.view.failed(camera.number, Unavailable("nobody is there"), camera.now_s)
+    assert camera.shows(frame(3), after_s=0.1) is LOOKED
+    camera.answered(camera.number, recognition("other", corners()))
+    assert camera.view.error is not None, "no tier has answered"
+    assert camera.shows(frame(3, left=64), after_s=0.04) is Done.PAUSED
+    assert camera.known == "other"
 
 
 def test_a_valid_answer_is_refreshed_when_it_is_old() -> None:

@@ -33,12 +33,19 @@ PATIENT = StreamSettings(timeout_s=LONG_S)
 class Questions:
     """Replaces the engine: keeps requests until a test answers them."""
 
-    def __init__(self, **settings: float) -> None:
+    def __init__(self, *, looks_here: bool = False, **settings: float) -> None:
         self.clock = ManualClock()
         self.open: list[Callable[[Recognition | NearsightError], None]] = []
         self.cancelled = 0
         self.one_looks: list[bool] = []
-        self.stream = LiveStream(self._ask, StreamSettings(**settings), ImageLimits(), self.clock)  # type: ignore[arg-type]
+        self.only_here: list[bool] = []
+        self.stream = LiveStream(
+            self._ask,
+            StreamSettings(**settings),
+            ImageLimits(),
+            self.clock,
+            looks_here=looks_here,  # type: ignore[arg-type]
+        )
 
     def push(self, image: ImageSource | None = None) -> StreamAnswer:
         self.clock.advance(0.1)
@@ -51,9 +58,11 @@ class Questions:
         timeout_s: float,
         *,
         one_look: bool,
+        only_here: bool,
     ) -> RequestHandle:
         assert timeout_s == 1.0
         self.one_looks.append(one_look)
+        self.only_here.append(only_here)
         self.open.append(deliver)
 
         def cancel() -> bool:
@@ -370,10 +379,19 @@ def test_frames_beyond_the_rate_of_a_slow_tier_are_superseded_without_errors(sce
     assert Done.SUPERSEDED in done
     for _ in range(2):
         assert service.asked.acquire(timeout=LONG_S)
-    assert recognizer.pending == 2
+    wait_until(lambda: recognizer.pending == 2, what="the end of looks on the device")
     stream.close()
     assert recognizer.pending == 0
     assert recognizer.breaker_states() == {"edge": BreakerState.CLOSED}
+
+
+def test_while_the_tier_is_silent_the_device_looks_itself() -> None:
+    camera = Questions(looks_here=True)
+    done = [camera.push(frame(left=60 + 4 * step)).done for step in range(3)]
+    assert done == [Done.ASKED, Done.ASKED, Done.LOOKED]
+    assert camera.only_here == [False, False, True]
+    camera.open[2](recognition(where=corners(left=68)))
+    assert camera.push(frame(left=72)).asked == 2
 
 
 def test_a_tier_restarted_during_a_stream_is_asked_again(scene: Scene) -> None:
