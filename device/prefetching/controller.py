@@ -401,8 +401,7 @@ class PrefetchController:
         if self._observer is not None:
             self._observer.listed(listing)
         self._absent.clear()
-        versions = listing.versions
-        outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}
+        outdated = {model.object_id for model in listing.outdated(self._held.models)}
         self._held.remove(outdated)
         self._snapshots.remove(outdated)
         self._inputs = None

@@ -29,6 +29,19 @@ def test_an_object_that_was_replaced_is_never_answered_in_its_old_version_after_
     assert (found.label, found.object.version if found.object else 0) == ("restored", 2)
 
 
+def test_models_of_a_catalogue_that_was_begun_anew_replace_those_of_the_old_one(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    new = [replace(model, label=f"new {model.label}") for model in exhibit_models(5)]  # in the same versions
+    scene.edge.set_models(new)
+    assert device.recognize_blocking(photo(0)).answered_by == "device"  # its report brings the new revision
+    wait_until(lambda: scene.edge.listings == 1, what="the sync")
+    wait_until(lambda: scene.edge.fetched.count(name(1)) == 2, what="the new model")
+    holds(device, 5)
+    assert device.recognize_blocking(photo(1)).label == new[1].label
+
+
 def test_an_object_that_was_removed_is_never_answered_after_the_sync(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))
