@@ -396,13 +396,13 @@ class PrefetchController:
     # Versions
 
     def _listed(self, listing: Listing) -> None:
-        """Drop models that were removed from the catalogue or replaced."""
+        """Drop removed and replaced objects, also those whose model only a snapshot still has."""
         self.listing = listing
         if self._observer is not None:
             self._observer.listed(listing)
         self._absent.clear()
-        outdated = {model.object_id for model in listing.outdated(self._held.models)}
-        self._held.remove(outdated)
-        self._snapshots.remove(outdated)
+        outdated = listing.outdated({*self._held.models, *self._snapshots.models})
+        self._held.remove([model.object_id for model in outdated.intersection(self._held.models)])
+        self._snapshots.remove({model.object_id for model in outdated})
         self._inputs = None
         self._decide()
