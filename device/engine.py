@@ -148,7 +148,7 @@ class RequestEngine:
             if not refused:
                 self._pending[number] = request
                 self._deadlines.submit(partial(self._expire, number), after_s=deadline_s - now_s)
-                self._pool.submit(self._work, request)
+                self._work_soon(request)
         if refused:
             self._end(request, self._refusal())
         return handle
@@ -187,6 +187,18 @@ class RequestEngine:
     def _end(self, request: _Request, error: NearsightError) -> bool:
         return self._apply(request, lambda _now_s: request.flow.end(error)) is not None
 
+    def _work_soon(self, request: _Request, effect: Effect[DeviceQuery] | None = None) -> None:
+        """Let a thread of the pool do the work, or a new one: pools end with the main thread of a program."""
+        try:
+            self._pool.submit(self._work, request, effect)
+        except RuntimeError:
+            if self._closed:  # in the meantime: the request has its outcome
+                return
+            work = threading.Thread(
+                target=self._work, args=(request, effect), name="nearsight-image", daemon=False
+            )
+            work.start()
+
     def _work(self, request: _Request, effect: Effect[DeviceQuery] | None = None) -> None:
         """Start or continue a request on the pool, until a tier is called or the request ends."""
         flow, source, query = request.flow, request.source, request.query
@@ -223,8 +235,7 @@ class RequestEngine:
         if flow.last_error is not None or self._cooling:
             self._log_breakers(flow.last_error)
         if isinstance(effect, (Extract, Encode)):
-            with suppress(RuntimeError):  # closed in the meantime: the request has its outcome
-                self._pool.submit(self._work, request, effect)
+            self._work_soon(request, effect)
 
     def _apply(
         self, request: _Request, event: Callable[[float], Effect[DeviceQuery] | None]

@@ -309,6 +309,17 @@ def test_every_request_has_one_outcome_when_answers_cancels_and_deadlines_race()
     assert set(counts.values()) == {1}
 
 
+def test_requests_of_other_threads_are_prepared_after_the_main_thread_has_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)  # as at the end of the main thread
+    for number in range(2):
+        scene.engine.submit(b"x", scene.outcomes, LONG_S)
+        scene.edge.question(number).set_result(FOUND_NOTHING)
+        assert isinstance(scene.outcomes.wait()[number], Recognition)
+    assert scene.engine.pending == 0
+
+
 def test_a_tier_that_begins_to_cool_down_is_logged_once_with_the_reason() -> None:
     breaker = BreakerSettings(failures=2, cooldown_s=0.01, longest_cooldown_s=0.01)
     scene = Scene(RecognizerSettings(breaker=breaker))
