@@ -84,8 +84,8 @@ class RequestEngine:
         Must run in real time, because the thread that waits for deadlines sleeps by it.
     next_tiers : NextTiers
         Chooses the tier and the form of each request.
-    observer : RecognizerObserver, optional
-        Receives outcomes for metrics.
+    observers : sequence of RecognizerObserver
+        Receive outcomes, for metrics and the device's cache.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RequestEngine:
         settings: RequestSettings,
         clock: Clock,
         next_tiers: NextTiers,
-        observer: RecognizerObserver | None = None,
+        observers: Sequence[RecognizerObserver] = (),
     ) -> None:
         self._tiers = tiers
         self._make_query = make_query
@@ -104,7 +104,7 @@ class RequestEngine:
         self._settings = settings
         self._clock = clock
         self._next_tiers = next_tiers
-        self._observer = observer
+        self._observers = observers
         self._cooling: set[str] = set()  # tiers that were logged as cooling down
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
@@ -276,9 +276,9 @@ class RequestEngine:
             for stage in finish.learners:
                 stage.learn(query, finish.outcome, finish.lesson)
         in_vain = request.only_here and isinstance(outcome, NearsightError)  # no request has failed
-        if self._observer is not None and not in_vain:
+        for observer in () if in_vain else self._observers:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
-            self._observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
+            observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
 
     def _log_breakers(self, error: NearsightError | None) -> None:
         """Log tiers that began to cool down, or recovered, since the last call."""

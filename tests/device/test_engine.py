@@ -74,7 +74,7 @@ class Scene:
         both = {"edge": self.edge, "cloud": self.cloud}
         rules = AskRules(settings.tier_share, settings.breaker)
         self.engine = RequestEngine(
-            both, self.make, [], settings, SYSTEM_CLOCK, tiers(*both, rules=rules), self
+            both, self.make, [], settings, SYSTEM_CLOCK, tiers(*both, rules=rules), [self]
         )
 
     def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nearsight import NearsightError, Recognizer
+from nearsight.device.prefetching.profiler import AvoidableLatency
 from support.child_server import child_server
 from support.gallery import exhibit_model, exhibit_models
 from support.predicting_edge import PredictingEdge
@@ -89,6 +90,29 @@ def test_while_the_edge_is_unreachable_all_held_models_answer(scene: Scene) -> N
     holds(device, 5)
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_held_models_that_no_snapshot_has_answer_if_no_tier_does(
+    scene: Scene, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    if empty:
+        monkeypatch.setattr(AvoidableLatency, "median_ms", 0.0)  # the edge answers faster than a lookup
+    else:
+        scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.99})
+    device.recognize_blocking(photo(0))
+    chosen = 0 if empty else 2
+    holds(device, chosen)
+    scene.edge.stop()
+    wait_until(lambda: _answered(device, 3, "device"), what="an answer of the device")
+    holds(device, 5)
+    again = PredictingEdge(exhibit_models(5), scene.edge.endpoint)
+    stack.callback(again.stop)
+    again.predict = scene.edge.predict
+    wait_until(lambda: device.recognize_blocking(photo(0)).known and _k(device) <= chosen, what="a decision")
+
+
 def test_the_edge_may_stop_and_restart(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     make_misses_costly(monkeypatch)
     with child_server("predicting-edge") as first:
@@ -107,9 +131,15 @@ def test_the_edge_may_stop_and_restart(stack: ExitStack, monkeypatch: pytest.Mon
             assert device.recognize_blocking(photo(2)).answered_by == "device"
 
 
-def _answered(device: Recognizer, number: int) -> bool:
+def _k(device: Recognizer) -> int:
+    state = device.prefetch_state
+    assert state is not None
+    return state.k
+
+
+def _answered(device: Recognizer, number: int, tier: str = "edge") -> bool:
     try:
-        return device.recognize_blocking(photo(number)).answered_by == "edge"
+        return device.recognize_blocking(photo(number)).answered_by == tier
     except NearsightError:
         return False
 
