@@ -47,7 +47,7 @@ class BaseRecognizer:
 
     Parameters
     ----------
-    tiers, stages, next_tiers, observer
+    tiers, stages, next_tiers, observers
         As for `RequestEngine`.
     context : QueryContext
         Shared state of all photos. Its clock must run in real time.
@@ -65,12 +65,12 @@ class BaseRecognizer:
         stages: Sequence[Stage[DeviceQuery]],
         settings: RequestSettings,
         next_tiers: NextTiers,
-        observer: RecognizerObserver | None,
+        observers: Sequence[RecognizerObserver],
         close_more: Callable[[], object] | None = None,
     ) -> None:
         upload, self._clock = context.upload, context.clock
         query = partial(DeviceQuery, context=context)
-        self._engine = RequestEngine(tiers, query, stages, settings, context.clock, next_tiers, observer)
+        self._engine = RequestEngine(tiers, query, stages, settings, context.clock, next_tiers, observers)
         self._callbacks = CallbackThread()
         self._process = os.getpid()
         self._settings = settings

@@ -30,11 +30,19 @@ Job = Callable[[], object]
 _LOOP_CHECK_S = 0.2
 """Interval of the check whether an event loop was closed before it finished a callback."""
 
+_own_loop = threading.local()
+"""Its attribute ``runs`` is True in a thread in which `await_result` runs a new loop."""
+
 _log = get_logger("device.callbacks")
 
 
 def running_loop() -> AbstractEventLoop | None:
-    """The event loop that runs in this thread; None if there is none."""
+    """The application's event loop that runs in this thread; None if there is none.
+
+    A new loop of `await_result` does not count, because it ends with the callback that it runs.
+    """
+    if getattr(_own_loop, "runs", False):
+        return None
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -59,7 +67,11 @@ def await_result(result: object, loop: AbstractEventLoop | None) -> None:
         return
     coroutine = _awaited(result)
     if loop is None:
-        asyncio.run(coroutine)
+        _own_loop.runs = True
+        try:
+            asyncio.run(coroutine)
+        finally:
+            _own_loop.runs = False
         return
     try:
         running = asyncio.run_coroutine_threadsafe(coroutine, loop)

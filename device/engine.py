@@ -84,8 +84,8 @@ class RequestEngine:
         Must run in real time, because the thread that waits for deadlines sleeps by it.
     next_tiers : NextTiers
         Chooses the tier and the form of each request.
-    observer : RecognizerObserver, optional
-        Receives outcomes for metrics.
+    observers : sequence of RecognizerObserver
+        Receive outcomes, for metrics and the device's cache.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RequestEngine:
         settings: RequestSettings,
         clock: Clock,
         next_tiers: NextTiers,
-        observer: RecognizerObserver | None = None,
+        observers: Sequence[RecognizerObserver] = (),
     ) -> None:
         self._tiers = tiers
         self._make_query = make_query
@@ -104,7 +104,7 @@ class RequestEngine:
         self._settings = settings
         self._clock = clock
         self._next_tiers = next_tiers
-        self._observer = observer
+        self._observers = observers
         self._cooling: set[str] = set()  # tiers that were logged as cooling down
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
@@ -148,7 +148,7 @@ class RequestEngine:
             if not refused:
                 self._pending[number] = request
                 self._deadlines.submit(partial(self._expire, number), after_s=deadline_s - now_s)
-                self._pool.submit(self._work, request)
+                self._work_soon(request)
         if refused:
             self._end(request, self._refusal())
         return handle
@@ -187,6 +187,18 @@ class RequestEngine:
     def _end(self, request: _Request, error: NearsightError) -> bool:
         return self._apply(request, lambda _now_s: request.flow.end(error)) is not None
 
+    def _work_soon(self, request: _Request, effect: Effect[DeviceQuery] | None = None) -> None:
+        """Let a thread of the pool do the work, or a new one: pools end with the main thread of a program."""
+        try:
+            self._pool.submit(self._work, request, effect)
+        except RuntimeError:
+            if self._closed:  # in the meantime: the request has its outcome
+                return
+            work = threading.Thread(
+                target=self._work, args=(request, effect), name="nearsight-image", daemon=False
+            )
+            work.start()
+
     def _work(self, request: _Request, effect: Effect[DeviceQuery] | None = None) -> None:
         """Start or continue a request on the pool, until a tier is called or the request ends."""
         flow, source, query = request.flow, request.source, request.query
@@ -223,8 +235,7 @@ class RequestEngine:
         if flow.last_error is not None or self._cooling:
             self._log_breakers(flow.last_error)
         if isinstance(effect, (Extract, Encode)):
-            with suppress(RuntimeError):  # closed in the meantime: the request has its outcome
-                self._pool.submit(self._work, request, effect)
+            self._work_soon(request, effect)
 
     def _apply(
         self, request: _Request, event: Callable[[float], Effect[DeviceQuery] | None]
@@ -265,9 +276,9 @@ class RequestEngine:
             for stage in finish.learners:
                 stage.learn(query, finish.outcome, finish.lesson)
         in_vain = request.only_here and isinstance(outcome, NearsightError)  # no request has failed
-        if self._observer is not None and not in_vain:
+        for observer in () if in_vain else self._observers:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
-            self._observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
+            observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
 
     def _log_breakers(self, error: NearsightError | None) -> None:
         """Log tiers that began to cool down, or recovered, since the last call."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError
-from nearsight.common.inference.tensors import Tensor, tensors_from_proto, tensors_to_proto
+from nearsight.common.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    InvalidMessage,
+    NearsightError,
+)
+from nearsight.common.inference.tensors import Blob, Tensor, tensors_from_proto, tensors_to_proto
 from nearsight.common.rpc.client import Hop
 from nearsight.device.tiers import RemoteTier
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
@@ -91,7 +97,7 @@ def infer(
             within_s = left_s if number == len(tiers) else left_s * share
             reply = tier.infer(InferRequest(inputs=messages, exact=exact), blobs, within_s).result()
             response: InferResponse = reply.message
-            outputs = tensors_from_proto(response.outputs, reply.blobs)
+            outputs = _outputs(response, reply.blobs, name)
         except InvalidArgument:
             raise
         except NearsightError as failed:
@@ -108,3 +114,11 @@ def infer(
             response.load_ms,
         )
     raise error
+
+
+def _outputs(response: InferResponse, blobs: Sequence[Blob], tier: str) -> Mapping[str, Tensor]:
+    """The outputs of a tier; raises `InternalError` if they are invalid, which is no fault of the caller."""
+    try:
+        return tensors_from_proto(response.outputs, blobs)
+    except InvalidMessage as error:
+        raise InternalError(f"the {tier} sent an invalid answer: {error.message}") from error

@@ -8,17 +8,19 @@ from dataclasses import replace
 from random import Random
 
 from nearsight.common.clock import Clock
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.request.answer import NETWORK, OBJECT, Answer, Lesson
+from nearsight.common.request.answer import NETWORK, OBJECT, Answer, Attempt, Lesson
 from nearsight.common.request.effects import Stage
-from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.common.rpc.client import Channel
 from nearsight.device.cooperation.cooperation import Cooperation
+from nearsight.device.engine import Outcome
 from nearsight.device.prefetching.controller import (
     Note,
     PrefetchController,
@@ -130,7 +132,7 @@ class LocalRecognition:
     connect : callable
         Opens the channel to a tier.
     next_tiers : NextTiers
-        For explanations.
+        For explanations, and the health of the tiers.
     settings : RecognizerSettings
         Settings of the SDK.
     clock : Clock
@@ -217,6 +219,16 @@ class LocalRecognition:
         nearby = self.cooperation.state.facts() if self.cooperation is not None else ()
         result = (("result cache", self.result.state.why),) if self.result is not None else ()
         return replace(explanation, facts=(*explanation.facts, *result, *offload, *nearby))
+
+    def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
+        """Let the prefetcher know whether any tier answers photos (see `RecognizerObserver`)."""
+        del latency_ms
+        if not attempts:
+            return
+        if not isinstance(outcome, NearsightError):
+            self.prefetcher.note_tiers(answering=True)
+        elif BreakerState.CLOSED not in self._next_tiers.states().values():
+            self.prefetcher.note_tiers(answering=False)
 
     def close(self) -> None:
         """Stop prefetching, leave the group of devices nearby, and disconnect."""

@@ -117,7 +117,7 @@ class LocalRecognizer(BaseRecognizer):
             (*self._results(loaded, path.name, clock), WholeCatalogue(loaded.recognizer)),
             self.settings,
             NextTiers((), AskRules(), {}, recognition.query_features),
-            observer,
+            () if observer is None else (observer,),
         )
 
     def _results(self, loaded: LocalCatalogue, name: str, clock: Clock) -> tuple[Stage[DeviceQuery], ...]:

@@ -152,13 +152,14 @@ class Recognizer(BaseRecognizer):
                 tier = self._tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tier.close)
             stages = self._local.stages if self._local else ()
+            observers = [one for one in (self._local, observer) if one is not None]
             super().__init__(
                 self._tiers,
                 context,
                 stages,
                 self.settings,
                 self._next_tiers,
-                observer,
+                observers,
                 self._local.close if self._local else None,
             )
             undo.pop_all()

@@ -255,13 +255,16 @@ class NextTiers:
     def observe(
         self, tier: str, form: str, sent_bytes: int, round_trip_ms: float, hops: Sequence[Hop]
     ) -> None:
-        """A tier answered a message; the last hop has the times that it reports."""
+        """A tier answered a message; the last hop has the times that it reports.
+
+        A faulty tier may report any time. No estimate exceeds the measured round trips, so that it recovers.
+        """
         if not hops:
             return
         own = hops[-1]
         transfer_ms = round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms
         with self._lock:
-            self._forms[tier].observe(form, sent_bytes, transfer_ms, own.compute_ms)
+            self._forms[tier].observe(form, sent_bytes, transfer_ms, min(own.compute_ms, round_trip_ms))
             if form == FEATURES:
                 self._mean_features_bytes += _NEWEST_WEIGHT * (sent_bytes - self._mean_features_bytes)
                 self.features_bytes = round(self._mean_features_bytes)
@@ -271,7 +274,7 @@ class NextTiers:
         with self._lock:
             self._breakers[choice.tier].succeeded()
             if lesson is not None:
-                behind_ms = lesson.hop.next_tier_ms
+                behind_ms = min(lesson.hop.next_tier_ms, lesson.waited_ms)
                 self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=behind_ms)
 
     def note_alive(self, tier: str) -> None:

@@ -185,6 +185,7 @@ class PrefetchController:
         )
         self._has_edge = sources.edge is not None
         self._edge_away = not self._has_edge
+        self._unanswered = False  # whether no tier answers photos
         self.listing: Listing | None = None
         """The last listing of the catalogue; None before a first change or call of `list_objects`."""
         self._absent: set[str] = set()
@@ -205,6 +206,11 @@ class PrefetchController:
         """Queue a recognition by the device or by a tier; does not block."""
         self._notes.append(note)
         self._background.submit(self._take_notes, name="notes")
+
+    def note_tiers(self, *, answering: bool) -> None:
+        """Note whether any tier answers photos; does not block."""
+        if answering is self._unanswered:  # it has changed
+            self._background.submit(partial(self._note_tiers, answering=answering))
 
     def list_objects(self) -> None:
         """List the catalogue now, without waiting for a change of its revision."""
@@ -321,12 +327,20 @@ class PrefetchController:
             self._edge_away = away
             self._fetcher.want(())  # fetches that failed during an outage may be retried at once
             self._inputs = None
+            self._unanswered &= away
         if self._forecasts.get(self._current) is not None or not self._has_edge:
             self._decide()
         elif away != was_away:
             self._assemble()
         if prediction is not None:
             self._sync.note_revision(prediction.revision)
+
+    def _note_tiers(self, *, answering: bool) -> None:
+        self._unanswered = not answering
+        if self._unanswered and not self._forecasts.edge_away:
+            self._forecasts.edge_failed("no tier answers photos")
+            self._predicted(None)
+        self._assemble()
 
     # Decision
 
@@ -387,8 +401,11 @@ class PrefetchController:
             self._observer.serving([*models.values()])
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
-        """The objects to answer with; without an answer of the edge also others in memory, within k_max."""
-        if not self._edge_away or not decision.terms.k:
+        """The objects to answer with; without an answer of the edge also others in memory, within k_max.
+
+        An empty cache was decided because a tier answers faster. So it stays empty if one still answers.
+        """
+        if not self._edge_away or not (decision.terms.k or self._unanswered):
             return decision.object_ids
         others = [name for name in self._held.versions() if name not in decision.object_ids]
         return (*decision.object_ids, *reversed(others))[: self._k_max]
@@ -396,14 +413,13 @@ class PrefetchController:
     # Versions
 
     def _listed(self, listing: Listing) -> None:
-        """Drop models that were removed from the catalogue or replaced."""
+        """Drop removed and replaced objects, also those whose model only a snapshot still has."""
         self.listing = listing
         if self._observer is not None:
             self._observer.listed(listing)
         self._absent.clear()
-        versions = listing.versions
-        outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}
-        self._held.remove(outdated)
-        self._snapshots.remove(outdated)
+        outdated = listing.outdated({*self._held.models, *self._snapshots.models})
+        self._held.remove([model.object_id for model in outdated.intersection(self._held.models)])
+        self._snapshots.remove({model.object_id for model in outdated})
         self._inputs = None
         self._decide()

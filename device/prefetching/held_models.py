@@ -86,6 +86,12 @@ class HeldModels:
         with self._lock:
             return replace(self._account)
 
+    @property
+    def models(self) -> tuple[ObjectModel, ...]:
+        """All models, the least recently used first."""
+        with self._lock:
+            return tuple(held.model for held in self._held.values())
+
     def versions(self) -> Mapping[str, int]:
         """Object id → version of the model."""
         with self._lock:

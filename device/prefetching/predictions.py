@@ -176,7 +176,7 @@ class Forecasts:
             self._on_prediction(None)
             self._on_unknown()
         elif isinstance(outcome, NearsightError):
-            self._failed(outcome)
+            self.edge_failed(str(outcome))
             self._on_prediction(None)
             self._ask_neighbours(object_id)
         else:
@@ -193,14 +193,15 @@ class Forecasts:
         self.failures = 0
         self._retry_s = -math.inf
 
-    def _failed(self, error: NearsightError) -> None:
+    def edge_failed(self, reason: str) -> None:
+        """Record that the edge did not answer a report, or that it does not answer photos."""
         self.failures += 1
         wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self.failures - 1, 16))
         self._retry_s = self._clock.monotonic() + wait_s
         self._newest = _NOTHING
         self._reports.clear()
         if self.failures == 1:
-            self._log.info("the edge does not predict", reason=str(error))
+            self._log.info("the edge does not predict", reason=reason)
 
     def _ask_neighbours(self, object_id: str) -> bool:
         """Ask the devices nearby; returns False if there is no such source."""

@@ -70,7 +70,7 @@ class DeviceProfiler:
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
         self.lookups = self.hits = 0
-        self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
+        self._curves = profile.curves(profile.profiles[0].largest_k)  # extended to larger caches when needed
 
     @property
     def miss_ms(self) -> float:
@@ -122,13 +122,16 @@ class DeviceProfiler:
 
         The time is None if the features were extracted elsewhere.
         """
-        curves = self._plain.get(query_features)
         with self._lock:
             self.lookups += 1
             self.hits += hit
-            if spent_ms is not None and curves is not None:
-                predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
-                self._correction.observe(spent_ms, predicted_ms)
+            if spent_ms is None:
+                return
+            if k >= len(self._curves[0].lookup_ms):
+                self._curves = self.profile.curves(2 * k)
+            for curves in self._curves:
+                if curves.query_features == query_features:
+                    self._correction.observe(spent_ms, float(curves.lookup_ms[k]))
 
     def observe_step(self, *, same_object: bool) -> None:
         """Record that a photo was recognised, of the same object as before or of another one."""

@@ -85,6 +85,15 @@ class Snapshots:
         self._kept: OrderedDict[str, LocalSnapshot] = OrderedDict()
         self._next_build_s = clock.monotonic()
 
+    @property
+    def models(self) -> tuple[ObjectModel, ...]:
+        """The models of the current snapshot and of the kept ones; most are in several of them."""
+        return tuple(
+            model
+            for snapshot in (self.current, *self._kept.values())
+            for model in snapshot.recognizer.models.values()
+        )
+
     def swap(self, snapshot: LocalSnapshot) -> None:
         """Answer from this snapshot from now on."""
         self.current = snapshot

@@ -74,7 +74,7 @@ class Scene:
         both = {"edge": self.edge, "cloud": self.cloud}
         rules = AskRules(settings.tier_share, settings.breaker)
         self.engine = RequestEngine(
-            both, self.make, [], settings, SYSTEM_CLOCK, tiers(*both, rules=rules), self
+            both, self.make, [], settings, SYSTEM_CLOCK, tiers(*both, rules=rules), [self]
         )
 
     def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
@@ -307,6 +307,17 @@ def test_every_request_has_one_outcome_when_answers_cancels_and_deadlines_race()
     wait_until(lambda: len(counts) == 300, what="an outcome for each request")
     scene.engine.close()
     assert set(counts.values()) == {1}
+
+
+def test_requests_of_other_threads_are_prepared_after_the_main_thread_has_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)  # as at the end of the main thread
+    for number in range(2):
+        scene.engine.submit(b"x", scene.outcomes, LONG_S)
+        scene.edge.question(number).set_result(FOUND_NOTHING)
+        assert isinstance(scene.outcomes.wait()[number], Recognition)
+    assert scene.engine.pending == 0
 
 
 def test_a_tier_that_begins_to_cool_down_is_logged_once_with_the_reason() -> None:

@@ -13,9 +13,13 @@ from nearsight.common.request.answer import Answer
 from nearsight.common.request.effects import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.inference import infer
 from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import UploadSettings
 from nearsight.device.tiers import RemoteTier
+from nearsight.protos import inference_pb2
+from nearsight.protos.inference_pb2 import InferRequest, InferResponse
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gallery import photo_features
 from support.pictures import photo_jpeg
@@ -117,3 +121,34 @@ def test_a_broken_answer_is_the_tier_s_fault(scene: Scene) -> None:
     scene.answer.object.confidence = 7.0
     with pytest.raises(InternalError, match="the edge sent an invalid answer"):
         scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, LONG_S, 0))
+
+
+class Echo(Service):
+    """An Inference service that returns its inputs; without their content if it is broken."""
+
+    descriptor = inference_pb2.DESCRIPTOR.services_by_name["Inference"]
+
+    def __init__(self, *, broken: bool) -> None:
+        self._broken = broken
+
+    def infer(self, request: InferRequest, context: CallContext) -> InferResponse:
+        """Return the inputs."""
+        if not self._broken:
+            context.response_blobs.extend(context.blobs)
+        return InferResponse(outputs=request.inputs, version=1)
+
+
+def test_the_next_tier_executes_a_network_if_an_answer_is_broken(stack: ExitStack) -> None:
+    tiers = {}
+    for name in ("edge", "cloud"):
+        server = serve(Echo(broken=name == "edge"), name)
+        stack.callback(server.stop, 0.0)
+        tiers[name] = RemoteTier(name, Channel(server.endpoint, client_id="phone"), "museum")
+        stack.callback(tiers[name].close)
+    ones = np.ones((1, 3), np.float32)
+    answer = infer(tiers, ones, exact=False, timeout_s=LONG_S, share=0.5, clock=SYSTEM_CLOCK)
+    assert answer.answered_by == "cloud"
+    np.testing.assert_array_equal(answer.output, ones)
+    only = {"edge": tiers["edge"]}
+    with pytest.raises(InternalError, match="the edge sent an invalid answer: 1 tensors are declared"):
+        infer(only, ones, exact=False, timeout_s=LONG_S, share=0.5, clock=SYSTEM_CLOCK)

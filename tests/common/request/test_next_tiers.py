@@ -62,6 +62,14 @@ def test_impossible_times_do_not_change_the_estimates(value: float) -> None:
     assert [next_tiers.overhead("cloud", size_bytes, 5.0) for size_bytes in (4_000, 90_000)] == before
 
 
+def test_a_tier_cannot_have_worked_longer_than_its_answer_took_whatever_it_reports() -> None:
+    near, far = measured(5.0, 1000.0, 10.0, 300.0), measured(40.0, 5.0, 30.0, 20.0)
+    near.observe("cloud", IMAGE, IMAGE_BYTES, 20.0, (Hop("cloud", compute_ms=1e9),))
+    assert form(near) == IMAGE
+    answered(far, unknown=True, behind_ms=1e9)
+    assert form(far) == FEATURES
+
+
 def test_the_size_of_future_features_is_estimated_from_recent_ones() -> None:
     next_tiers = NextTiers(["cloud"], RULES, COMPUTING_MS, 800)
     assert next_tiers.features_bytes == 800 * 38
@@ -71,10 +79,11 @@ def test_the_size_of_future_features_is_estimated_from_recent_ones() -> None:
     assert next_tiers.features_bytes == pytest.approx(10_000, rel=0.01)
 
 
-def answered(next_tiers: NextTiers, *, unknown: bool) -> None:
+def answered(next_tiers: NextTiers, *, unknown: bool, behind_ms: float = 0.0) -> None:
     choice = next_tiers.choose(["cloud"], [Payload(IMAGE, IMAGE_BYTES)], 0.0)
     assert choice is not None
-    lesson = Lesson("cloud", unknown, 100.0, 100.0, 100.0, complete=True, hop=Hop("cloud"))
+    hop = Hop("cloud", next_tier_ms=behind_ms)
+    lesson = Lesson("cloud", unknown, 100.0, 100.0, 100.0, complete=True, hop=hop)
     next_tiers.succeeded(choice, lesson)
 
 

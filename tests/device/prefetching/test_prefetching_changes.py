@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nearsight import NearsightError, Recognizer
+from nearsight.device.prefetching.profiler import AvoidableLatency
 from support.child_server import child_server
 from support.gallery import exhibit_model, exhibit_models
 from support.predicting_edge import PredictingEdge
@@ -27,6 +28,19 @@ def test_an_object_that_was_replaced_is_never_answered_in_its_old_version_after_
     holds(device, 5)
     found = device.recognize_blocking(photo(1))
     assert (found.label, found.object.version if found.object else 0) == ("restored", 2)
+
+
+def test_models_of_a_catalogue_that_was_begun_anew_replace_those_of_the_old_one(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    new = [replace(model, label=f"new {model.label}") for model in exhibit_models(5)]  # in the same versions
+    scene.edge.set_models(new)
+    assert device.recognize_blocking(photo(0)).answered_by == "device"  # its report brings the new revision
+    wait_until(lambda: scene.edge.listings == 1, what="the sync")
+    wait_until(lambda: scene.edge.fetched.count(name(1)) == 2, what="the new model")
+    holds(device, 5)
+    assert device.recognize_blocking(photo(1)).label == new[1].label
 
 
 def test_an_object_that_was_removed_is_never_answered_after_the_sync(scene: Scene) -> None:
@@ -76,6 +90,29 @@ def test_while_the_edge_is_unreachable_all_held_models_answer(scene: Scene) -> N
     holds(device, 5)
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_held_models_that_no_snapshot_has_answer_if_no_tier_does(
+    scene: Scene, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    if empty:
+        monkeypatch.setattr(AvoidableLatency, "median_ms", 0.0)  # the edge answers faster than a lookup
+    else:
+        scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.99})
+    device.recognize_blocking(photo(0))
+    chosen = 0 if empty else 2
+    holds(device, chosen)
+    scene.edge.stop()
+    wait_until(lambda: _answered(device, 3, "device"), what="an answer of the device")
+    holds(device, 5)
+    again = PredictingEdge(exhibit_models(5), scene.edge.endpoint)
+    stack.callback(again.stop)
+    again.predict = scene.edge.predict
+    wait_until(lambda: device.recognize_blocking(photo(0)).known and _k(device) <= chosen, what="a decision")
+
+
 def test_the_edge_may_stop_and_restart(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     make_misses_costly(monkeypatch)
     with child_server("predicting-edge") as first:
@@ -94,9 +131,15 @@ def test_the_edge_may_stop_and_restart(stack: ExitStack, monkeypatch: pytest.Mon
             assert device.recognize_blocking(photo(2)).answered_by == "device"
 
 
-def _answered(device: Recognizer, number: int) -> bool:
+def _k(device: Recognizer) -> int:
+    state = device.prefetch_state
+    assert state is not None
+    return state.k
+
+
+def _answered(device: Recognizer, number: int, tier: str = "edge") -> bool:
     try:
-        return device.recognize_blocking(photo(number)).answered_by == "edge"
+        return device.recognize_blocking(photo(number)).answered_by == tier
     except NearsightError:
         return False
 

@@ -67,6 +67,14 @@ def test_lookups_and_hits_are_counted_also_without_a_time() -> None:
     assert profiler.correction > 1.0
 
 
+@pytest.mark.parametrize("k", [40, 41, 400])
+def test_lookups_are_compared_with_the_costs_that_decisions_use_for_every_size(k: int) -> None:
+    profiler, profile = DeviceProfiler(default_device_profile()), default_device_profile()
+    for curves in profile.curves(k):
+        profiler.observe_lookup(k, curves.query_features, float(curves.lookup_ms[k]), hit=True)
+    assert profiler.correction == 1.0
+
+
 def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeTimes | None:
     """The state of a device after such an answer to a report; every answer has a prediction."""
     edge.answer_ms = answer_ms

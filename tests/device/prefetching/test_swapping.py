@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from nearsight.common.background.futures import failed
+from nearsight.common.background.futures import completed, failed
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError, Unavailable
@@ -43,19 +43,21 @@ class Edge:
         return failed(Unavailable("away"))
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
-        raise NotImplementedError
+        return completed(Listing({name: model.version for name, model in MODELS.items() if name != A}, 2))
 
-    get_revision = list_objects
+    def get_revision(self, timeout_s: float) -> Future[int]:
+        raise NotImplementedError
 
 
 class Scene:
-    """A device that holds A, B and C, with a manual clock."""
+    """A device that holds A, B and C, with a manual clock, and memory for a number of models."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 6) -> None:
         self.clock = ManualClock(100.0)
         self.background = ManualBackground(self.clock)
         self.edge = Edge()
-        settings = PrefetchSettings(recognition=SETTINGS, k_max=4)
+        memory_bytes = room * max(model.size_bytes for model in MODELS.values())
+        settings = PrefetchSettings(recognition=SETTINGS, k_max=4, memory_bytes=memory_bytes)
         profile = default_device_profile(SETTINGS.backend)
         empty = LocalSnapshot(ObjectRecognizer.build((), SETTINGS), profile.feature_counts[-1])
         self.snapshots = Snapshots(empty, settings.snapshots, SETTINGS, self.clock)
@@ -168,3 +170,16 @@ def test_models_used_without_the_edge_are_kept_until_its_next_decision(scene: Sc
     assert scene.known == {A, B, C}
     scene.come(D, E, F)
     assert scene.known == {D, E, F}
+
+
+def test_a_removed_object_that_only_a_snapshot_still_has_is_dropped() -> None:
+    scene = Scene(room=3)
+    scene.sees(D, {E: 0.5, F: 0.4})
+    scene.come(D)  # in the memory of A, which continues to answer until E and F are here
+    assert scene.known >= {A, D}
+    scene.controller.list_objects()
+    scene.background.advance(0.0)
+    assert A not in scene.known
+    scene.sees_alone(B)
+    scene.sees_alone(D)
+    assert A not in scene.known, "a kept snapshot has it"

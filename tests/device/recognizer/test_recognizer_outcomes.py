@@ -241,6 +241,25 @@ def test_async_callbacks_run_on_the_loop_of_the_caller_in_the_order_of_completio
     assert order == ["slow", "second"]
 
 
+@pytest.mark.parametrize("begins", ["callback", "stream"])
+def test_an_async_callback_without_a_loop_may_request_with_another_one(scene: Scene, begins: str) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+
+    async def second(outcome: Recognition | NearsightError) -> None:
+        await asyncio.sleep(0)
+        scene.callbacks(outcome)
+
+    async def first(_answer: object) -> None:
+        recognizer.recognize(PHOTO, second)
+
+    if begins == "callback":
+        recognizer.recognize(PHOTO, first)
+    else:
+        recognizer.stream([picture(1)], first)
+    assert isinstance(scene.callbacks.wait()[0], Recognition)
+
+
 def test_files_and_images_of_other_libraries_are_recognised(scene: Scene) -> None:
     _, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
