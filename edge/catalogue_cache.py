@@ -383,8 +383,11 @@ class CatalogueCache:
         """State of the cache for a decision: without prefetched objects, except those that are wanted."""
         models = self.holder.snapshot.models
         outdated = {name for name, model in models.items() if not self.supply.current(model)}
-        residents = frozenset(models) - (self.prefetch.prefetched - wanted)
-        return CacheState(residents, outdated, self.estimator.asked())
+        return CacheState(self._residents(wanted), outdated, self.estimator.asked())
+
+    def _residents(self, wanted: frozenset[str]) -> frozenset[str]:
+        """Objects in the cache, without prefetched ones that the optimizer does not want."""
+        return self.holder.snapshot.object_ids - (self.prefetch.prefetched - wanted)
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
         """Build a snapshot of those of these objects whose models are available, and swap it in."""
@@ -406,11 +409,12 @@ class CatalogueCache:
         self._services.background.submit(self._prefetch_round, name="prefetch", after_s=settings.every_s)
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
-        residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
+        decision = self.optimizer.decision
+        residents = self._residents(frozenset(decision.object_ids if decision is not None else ()))
         expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
-        chosen = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
+        chosen = self.prefetch.choose(expected, residents, costs)
         chosen = chosen[: max(0, bound - len(residents))]
         self.supply.want_to_prefetch(chosen)
         here = frozenset(name for name in chosen if self.supply.held(name) is not None)

@@ -161,6 +161,22 @@ def test_prefetched_objects_stay_in_a_cache_without_residents() -> None:
     assert scene.held == prefetched
 
 
+def test_a_prefetched_object_that_the_optimizer_wants_stays_when_its_visitor_leaves() -> None:
+    scene = Scene()
+    scene.walk(NAMES[:2])
+    for _ in range(60):
+        scene.miss(NAMES[0])
+    scene.wait(3.0)
+    assert scene.held == {NAMES[0], NAMES[1]}
+    assert scene.cache.prefetch.prefetched == {NAMES[1]}
+    for _ in range(60):
+        scene.cache.note_device_hit("another", NAMES[1])
+    scene.background.run()
+    scene.wait(400.0)
+    assert scene.held == {NAMES[0], NAMES[1]}
+    assert scene.cache.prefetch.prefetched == set()
+
+
 def test_the_number_of_prefetched_objects_is_bounded_by_the_request_rate() -> None:
     """A lookup among k objects takes 10 + 0.1 k ms; requests arrive every 10.35 ms."""
     scene = Scene("bounded", LoadSettings(share=1.0, interarrival_seed_ms=10.35, window=10_000))
@@ -170,6 +186,18 @@ def test_the_number_of_prefetched_objects_is_bounded_by_the_request_rate() -> No
     scene.wait(3.0)
     assert NAMES[0] in scene.held
     assert len(scene.held) == 3
+
+
+def test_a_device_probably_stays_at_its_object_as_often_as_devices_did() -> None:
+    scene = Scene()
+    scene.walk(NAMES[:2])
+    for _ in range(100):
+        scene.cache.markov.observe("today", NAMES[0])
+    staying = scene.cache.markov.staying
+    assert 0.5 < staying < 0.7
+    expected = scene.cache.markov.expected_next(within_s=300.0, most=1)
+    assert expected[NAMES[0]] == pytest.approx(staying)
+    assert 0.5 * (1 - staying) < expected[NAMES[1]] <= 1 - staying
 
 
 def test_predictions_are_made_for_recently_active_devices_only() -> None:
