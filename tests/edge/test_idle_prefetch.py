@@ -8,7 +8,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.cache_size import Costs
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.prediction import IdlePrefetch, PrefetchCount
-from nearsight.edge.settings import PrefetchSettings
+from nearsight.edge.settings import CacheSettings, PrefetchSettings
 from support.edge import EdgeClient, ScriptedCloud, Serve, cache_of, cached, make_misses_costly, photo
 from support.waiting import wait_until
 
@@ -95,6 +95,14 @@ def test_a_predicted_object_is_recognised_at_the_edge_at_its_first_request(serve
     text = generate_latest(metrics.registry).decode()
     assert 'nearsight_edge_prefetch_useful_total{catalogue="museum"} 1.0' in text
     assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
+
+
+def test_without_room_for_spare_models_an_object_is_prefetched_with_one_fetch(
+    cloud: ScriptedCloud, serve: Serve, cache_settings: CacheSettings
+) -> None:
+    with serve(prefetch=QUICK, cache=cache_settings.model_copy(update={"library_mb": 0})) as (edge, device):
+        prefetch_one(edge, device)
+    assert cloud.fetched_ids().count("03") == 1
 
 
 def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
