@@ -192,6 +192,8 @@ class LiveCatalogue:
         ------
         Unavailable
             If the catalogue is stopped before the objects are stored.
+        InternalError
+            If too many objects are not in the index, and it cannot be built; nothing is stored then.
         """
         content = self.content
         ids = {one.model.object_id for one in objects} - content.damaged.keys()
@@ -218,7 +220,12 @@ class LiveCatalogue:
         content, indexed = self.content, self.recognizer.models
         missing = sum(indexed.get(name) is not model for name, model in content.models.items())
         if missing > max(MAX_UNINDEXED, len(indexed) // 4):
-            self.when_current(content.revision).result()
+            try:
+                self.when_current(content.revision).result()
+            except InternalError as error:
+                raise InternalError(
+                    f"these objects are not stored: {error.message}", advice=error.advice
+                ) from error
         return self.recognizer
 
     def remove(self, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
@@ -259,6 +266,8 @@ class LiveCatalogue:
     def when_current(self, revision: int) -> Future[int]:
         """A future of the revision in service, done when that is at least ``revision``.
 
+        After a failed build, another one is started, because the cause may have been temporary.
+
         Raises (in the future)
         ----------------------
         InternalError
@@ -272,8 +281,6 @@ class LiveCatalogue:
                 future.set_result(self._indexed_revision)
             elif self._stopping:
                 future.set_exception(self._out_of_service())
-            elif self._problem and self._tried_revision >= revision:
-                future.set_exception(self._build_error())
             else:
                 self._waiting.append((revision, future))
                 self._background.submit(self._build_if_due, name="build")
@@ -299,7 +306,9 @@ class LiveCatalogue:
     def _build_if_due(self) -> None:
         """Build the next index, or wait until it is due, so that frequent changes do not occupy a core."""
         with self._lock:
-            if self._stopping or self.content.revision == self._tried_revision:
+            revision = self.content.revision
+            again = any(wanted <= revision for wanted, _ in self._waiting)  # after a failed build
+            if self._stopping or (revision == self._tried_revision and not again):
                 return
             wait_s = 0.0 if self._waiting else self._next_build_s - self._clock.monotonic()
         if wait_s > 0:
@@ -342,7 +351,8 @@ class LiveCatalogue:
 
     def _build_error(self) -> InternalError:
         return InternalError(
-            f"the index of catalogue {self.name!r} could not be built; the change is stored",
+            f"the index of catalogue {self.name!r} could not be built; "
+            f"changes up to revision {self.content.revision} are stored",
             advice="the old index stays in use: see the cloud's log",
         )
 
