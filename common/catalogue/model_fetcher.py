@@ -164,8 +164,8 @@ class ModelFetcher:
             if retry is not None:
                 self._send(_Request((retry,), now_s, retry=True))
         self.in_flight = self._queue.in_flight
-        wait_s = self._queue.next_retry_s(now_s)
-        if self._wanted and wait_s is not None and not self._awaited(retry=True):
+        wait_s = self._queue.next_retry_s(self._wanted, now_s)
+        if wait_s is not None and not self._awaited(retry=True):
             self._background.submit(
                 self._send_requests, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05)
             )
