@@ -216,7 +216,9 @@ class ModelSupply:
         self._for_snapshot = {
             name: model for name, model in self._for_snapshot.items() if self.current(model)
         }
-        self.library.keep(self._listing().versions)
+        versions = self._listing().versions
+        self.library.keep(versions)
+        self.fetcher.keep(versions)
         self._fetch_requested()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ one. If the response arrives after all, it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -138,6 +138,14 @@ class ModelFetcher:
         self._merge_wanted()
         self._queue.retain(self._wanted)
         self._send_requests()
+
+    def keep(self, object_ids: Container[str]) -> None:
+        """Stop fetching objects that are not among these, such as those that left the catalogue."""
+        self._wanted_by = {
+            priority: tuple(name for name in wanted if name in object_ids)
+            for priority, wanted in self._wanted_by.items()
+        }
+        self._merge_wanted()
 
     def awaits(self, object_id: str) -> bool:
         """Whether an object is wanted and not held back, so that its model may arrive soon."""

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from nearsight.common.background.futures import completed
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.models import ObjectModel
@@ -14,6 +15,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import Answer, Lesson
+from nearsight.common.rpc.call import Reply
 from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
@@ -23,6 +25,7 @@ from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import CacheSettings, EdgeSettings, LoadSettings, MultiUser, PrefetchSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
+from nearsight.protos.catalogue_pb2 import ListObjectsResponse, ObjectSummary
 from support.caching import profile_of_table_3_2
 from support.manual_background import ManualBackground
 from support.objects import random_model
@@ -33,15 +36,29 @@ PROFILE = profile_of_table_3_2().model_copy(update={"lookup_ms": (10.0, 0.1)})
 
 
 class Cloud:
-    """Sends models at once."""
+    """Sends models at once, except those of removed objects; lists the others."""
+
+    def __init__(self) -> None:
+        self.removed: set[str] = set()
+        self.asked: list[str] = []
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
         del catalogue, timeout_s
-        done: Future[FetchedModels] = Future()
-        done.set_result(FetchedModels(tuple(MODELS[name] for name in object_ids), (), {}, (), 1, 1000))
-        return done
+        self.asked += object_ids
+        missing = tuple(name for name in object_ids if name in self.removed)
+        models = tuple(MODELS[name] for name in object_ids if name not in self.removed)
+        return completed(FetchedModels(models, missing, {}, (), 1, 1000))
+
+    def list_objects(self, catalogue: str, timeout_s: float) -> Future[Reply]:
+        del catalogue, timeout_s
+        listed = [
+            ObjectSummary(object_id=name, version=model.version)
+            for name, model in MODELS.items()
+            if name not in self.removed
+        ]
+        return completed(Reply(ListObjectsResponse(objects=listed, revision=2), (), (), 0, 0))
 
 
 class SlowHolder(SnapshotHolder):
@@ -72,8 +89,9 @@ class Scene:
         self.clock = ManualClock(1000.0)
         self.background = ManualBackground(self.clock)
         self.load = LoadControl(multi_user, load or LoadSettings(), 1, self.clock)
+        self.cloud = Cloud()
         services = EdgeServices(
-            cast("CloudClient", Cloud()),
+            cast("CloudClient", self.cloud),
             self.background,
             EdgeMetrics(CollectorRegistry()),
             self.clock,
@@ -132,6 +150,21 @@ def test_the_correction_of_lookup_times_decays_while_the_cache_is_empty() -> Non
         scene.background.run()
     assert scene.held == set()
     assert scene.cache.profiler.correction == pytest.approx(slow**0.5), "half-life of 20 requests"
+
+
+def test_a_wanted_object_that_left_the_catalogue_is_not_fetched_again() -> None:
+    scene = Scene()
+    scene.cloud.removed.add(NAMES[0])
+    for _ in range(60):
+        scene.miss(NAMES[0])
+    scene.background.run()
+    asked = len(scene.cloud.asked)
+    assert asked >= 1
+    scene.wait(1.0)
+    assert NAMES[0] not in scene.cache.listing.versions, "the missing model led to a new list"
+    asked = len(scene.cloud.asked)
+    scene.wait(200.0)
+    assert len(scene.cloud.asked) == asked
 
 
 def test_with_a_build_share_of_a_fifth_the_pause_is_four_times_the_build_time() -> None:
