@@ -115,7 +115,7 @@ class CatalogueCache:
         profile = services.profile or default_profile(recognition.backend, recognition.query_features)
         self.profiler = Profiler(profile, cache.miss_prior_ms, cache.miss_window)
         self.optimizer = Optimizer(cache)
-        self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
+        self.regret = Regret(self._largest_size(), cache.regret_window)
         # Read when the metrics are collected: the sums over the window are not needed for decisions.
         self._metrics.regret.labels(name).set_function(lambda: self.regret.report().regret_ms / 1e3)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
@@ -164,6 +164,10 @@ class CatalogueCache:
             self._services.background.submit(self._prefetch_round, name="prefetch", after_s=prefetch.every_s)
         if self._settings.cache.policy == "everything":
             self._improve_soon()  # this policy needs no requests
+
+    def _largest_size(self) -> int:
+        """Number of objects that catalogue and settings permit."""
+        return min(self._settings.cache.k_max, len(self.listing.versions))
 
     def _restore(self, learnt: Learnt) -> bool:
         """Load the state of an earlier run; return whether it has a usable profile."""
@@ -431,6 +435,8 @@ class CatalogueCache:
             self._replaced(listing)
             return
         self.listing = listing
+        if self._largest_size() > self.regret.sizes[-1]:  # earlier requests have no costs of the new sizes
+            self.regret = Regret(self._largest_size(), self._settings.cache.regret_window)
         replaced = [
             name
             for name, model in self.holder.snapshot.models.items()
