@@ -150,15 +150,9 @@ class CatalogueCache:
 
     def start(self, learnt: Learnt | None = None) -> None:
         """Start, with the state of an earlier run. Without a profile, the edge measures one first."""
-        has_profile = self._services.profile is not None
         if learnt is not None:
-            has_profile |= self._restore(learnt)
-        if not has_profile and self._settings.cache.k_max > 0:
-            self._log.warning(
-                "no profile given: measuring a quick one",
-                advice="`nearsight profile` measures a complete one",
-            )
-            self._measurement.start()
+            self._restore(learnt)
+        self._update_profile()
         prefetch = self._settings.prefetch
         if prefetch.objects:
             self._services.background.submit(self._prefetch_round, name="prefetch", after_s=prefetch.every_s)
@@ -169,8 +163,13 @@ class CatalogueCache:
         """Number of objects that catalogue and settings permit."""
         return min(self._settings.cache.k_max, len(self.listing.versions))
 
-    def _restore(self, learnt: Learnt) -> bool:
-        """Load the state of an earlier run; return whether it has a usable profile."""
+    def _update_profile(self) -> None:
+        """Measure a profile if there is none, or the catalogue has outgrown it."""
+        if self._services.profile is None and self._settings.cache.k_max > 0:
+            self._measurement.update()
+
+    def _restore(self, learnt: Learnt) -> None:
+        """Load the state of an earlier run."""
         objects = self.estimator.restore(learnt.popularity)
         transitions = self.markov.restore(learnt.transitions)
         measured, ours = learnt.measured, self._settings.recognition
@@ -182,7 +181,6 @@ class CatalogueCache:
         self._log.info("restored", objects=objects, transitions=transitions, measured=usable)
         if objects:
             self._improve_soon()
-        return usable
 
     def learnt(self) -> Changes:
         """Changes of the learnt state since the last call, to be written to the store."""
@@ -448,3 +446,4 @@ class CatalogueCache:
         self._builder.end_pause()
         self.improve()
         self.supply.listed()
+        self._update_profile()
