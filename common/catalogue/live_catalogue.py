@@ -195,16 +195,16 @@ class LiveCatalogue:
         InternalError
             If too many objects are not in the index, and it cannot be built; nothing is stored then.
         """
-        content = self.content
-        ids = {one.model.object_id for one in objects} - content.damaged.keys()
-        stored = self._store.contents(self.name, ids)
-        same = [one for one in objects if stored.get(one.model.object_id) == (one.content_hash, one.training)]
-        new = [one for one in objects if one not in same]
+        _, new = self._stored_and_new(objects, self.content)
         indexed = self._index_for_comparison()
         alike = {one.model.object_id: indexed.resembling(one.model, one.photos) for one in new}
         with self._putting:  # each thread must compare with the objects that others stored before
             while True:
                 content = self.content
+                same, new = self._stored_and_new(objects, content)
+                for one in new:
+                    if one.model.object_id not in alike:  # it was stored, and has been changed or removed
+                        alike[one.model.object_id] = indexed.resembling(one.model, one.photos)
                 accepted, rejected = compare(new, content.models, alike, indexed, allow_similar=allow_similar)
                 try:
                     with self._in_service():
@@ -214,6 +214,15 @@ class LiveCatalogue:
                 else:
                     self.refresh()
                     return replace(outcome, rejected=tuple(rejected))
+
+    def _stored_and_new(
+        self, objects: Sequence[TrainedObject], content: Content
+    ) -> tuple[list[TrainedObject], list[TrainedObject]]:
+        """The objects that are stored with the same content and training, and the others."""
+        ids = {one.model.object_id for one in objects} - content.damaged.keys()
+        stored = self._store.contents(self.name, ids)
+        same = [one for one in objects if stored.get(one.model.object_id) == (one.content_hash, one.training)]
+        return same, [one for one in objects if one not in same]
 
     def _index_for_comparison(self) -> ObjectRecognizer:
         """An index that contains enough of the objects; waits for the next one if too many are missing."""
