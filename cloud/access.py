@@ -38,8 +38,9 @@ MAX_OBJECT_BYTES = 48 * 2**20
 BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
 """Back-off before objects are sent again to an overloaded cloud [s]."""
 
-_TIMEOUT_S = 60.0
-"""Timeout of each call to a cloud."""
+_LIST_S, _CHANGE_S = 60.0, 1800.0
+"""Timeouts of calls that list, and of changes, which wait for the next index of the catalogue. Building it
+takes a minute for 5,000 objects. A cloud that is gone is noticed earlier (`ChannelSettings.heartbeat_s`)."""
 
 
 def shell_channel(endpoint: str, key: Path | None, server_key: str | None) -> Channel:
@@ -118,13 +119,17 @@ class RemoteCatalogue:
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
         """Remove objects."""
         request = pb.RemoveObjectsRequest(object_ids=object_ids)
-        removed: pb.RemoveObjectsResponse = self._call(self._stub.remove_objects, request)
+        removed: pb.RemoveObjectsResponse = self._call(
+            self._stub.remove_objects, request, timeout_s=_CHANGE_S
+        )
         return RemoveOutcome(tuple(removed.removed), tuple(removed.missing), removed.revision)
 
     def remove_catalogue(self) -> int:
         """Remove the catalogue, which must have a name here; return its number of objects."""
         request = pb.RemoveCatalogueRequest()
-        removed: pb.RemoveCatalogueResponse = self._call(self._stub.remove_catalogue, request)
+        removed: pb.RemoveCatalogueResponse = self._call(
+            self._stub.remove_catalogue, request, timeout_s=_CHANGE_S
+        )
         return removed.objects
 
     def _add(
@@ -144,16 +149,23 @@ class RemoteCatalogue:
         added: pb.AddObjectsResponse
         for pause_s in BACK_OFF_S:
             try:
-                added = self._call(self._stub.add_objects, request, blobs)
+                added = self._call(self._stub.add_objects, request, blobs, timeout_s=_CHANGE_S)
             except Overloaded:
                 time.sleep(pause_s)
             else:
                 return added
-        added = self._call(self._stub.add_objects, request, blobs)
+        added = self._call(self._stub.add_objects, request, blobs, timeout_s=_CHANGE_S)
         return added
 
-    def _call(self, method: Method, request: Message, blobs: Sequence[bytes | memoryview] = ()) -> Any:
-        return method(request, timeout_s=_TIMEOUT_S, blobs=blobs, catalogue=self._name).message
+    def _call(
+        self,
+        method: Method,
+        request: Message,
+        blobs: Sequence[bytes | memoryview] = (),
+        *,
+        timeout_s: float = _LIST_S,
+    ) -> Any:
+        return method(request, timeout_s=timeout_s, blobs=blobs, catalogue=self._name).message
 
 
 CatalogueAccess = DatabaseCatalogue | RemoteCatalogue

@@ -19,7 +19,7 @@ from nearsight.common.catalogue.training import (
     choose_catalogue,
 )
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.settings import RecognitionSettings
 
@@ -83,7 +83,10 @@ class Catalogues:
         for info in catalogues:
             if self._stop.is_set():
                 return
-            self._add(info.name, self._note_progress(before, total))
+            try:
+                self._add(info.name, self._note_progress(before, total))
+            except NotFound:
+                self._log.info("another process removed a catalogue", catalogue=info.name)
             before += info.objects
         self.loading = ""
         self._watcher.start()

@@ -115,7 +115,7 @@ class CatalogueCache:
         profile = services.profile or default_profile(recognition.backend, recognition.query_features)
         self.profiler = Profiler(profile, cache.miss_prior_ms, cache.miss_window)
         self.optimizer = Optimizer(cache)
-        self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
+        self.regret = Regret(self._largest_size(), cache.regret_window)
         # Read when the metrics are collected: the sums over the window are not needed for decisions.
         self._metrics.regret.labels(name).set_function(lambda: self.regret.report().regret_ms / 1e3)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
@@ -150,23 +150,26 @@ class CatalogueCache:
 
     def start(self, learnt: Learnt | None = None) -> None:
         """Start, with the state of an earlier run. Without a profile, the edge measures one first."""
-        has_profile = self._services.profile is not None
         if learnt is not None:
-            has_profile |= self._restore(learnt)
-        if not has_profile and self._settings.cache.k_max > 0:
-            self._log.warning(
-                "no profile given: measuring a quick one",
-                advice="`nearsight profile` measures a complete one",
-            )
-            self._measurement.start()
+            self._restore(learnt)
+        self._update_profile()
         prefetch = self._settings.prefetch
         if prefetch.objects:
             self._services.background.submit(self._prefetch_round, name="prefetch", after_s=prefetch.every_s)
         if self._settings.cache.policy == "everything":
             self._improve_soon()  # this policy needs no requests
 
-    def _restore(self, learnt: Learnt) -> bool:
-        """Load the state of an earlier run; return whether it has a usable profile."""
+    def _largest_size(self) -> int:
+        """Number of objects that catalogue and settings permit."""
+        return min(self._settings.cache.k_max, len(self.listing.versions))
+
+    def _update_profile(self) -> None:
+        """Measure a profile if there is none, or the catalogue has outgrown it."""
+        if self._services.profile is None and self._settings.cache.k_max > 0:
+            self._measurement.update()
+
+    def _restore(self, learnt: Learnt) -> None:
+        """Load the state of an earlier run."""
         objects = self.estimator.restore(learnt.popularity)
         transitions = self.markov.restore(learnt.transitions)
         measured, ours = learnt.measured, self._settings.recognition
@@ -178,7 +181,6 @@ class CatalogueCache:
         self._log.info("restored", objects=objects, transitions=transitions, measured=usable)
         if objects:
             self._improve_soon()
-        return usable
 
     def learnt(self) -> Changes:
         """Changes of the learnt state since the last call, to be written to the store."""
@@ -383,8 +385,11 @@ class CatalogueCache:
         """State of the cache for a decision: without prefetched objects, except those that are wanted."""
         models = self.holder.snapshot.models
         outdated = {name for name, model in models.items() if not self.supply.current(model)}
-        residents = frozenset(models) - (self.prefetch.prefetched - wanted)
-        return CacheState(residents, outdated, self.estimator.asked())
+        return CacheState(self._residents(wanted), outdated, self.estimator.asked())
+
+    def _residents(self, wanted: frozenset[str]) -> frozenset[str]:
+        """Objects in the cache, without prefetched ones that the optimizer does not want."""
+        return self.holder.snapshot.object_ids - (self.prefetch.prefetched - wanted)
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
         """Build a snapshot of those of these objects whose models are available, and swap it in."""
@@ -406,11 +411,12 @@ class CatalogueCache:
         self._services.background.submit(self._prefetch_round, name="prefetch", after_s=settings.every_s)
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
-        residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
+        decision = self.optimizer.decision
+        residents = self._residents(frozenset(decision.object_ids if decision is not None else ()))
         expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
-        chosen = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
+        chosen = self.prefetch.choose(expected, residents, costs)
         chosen = chosen[: max(0, bound - len(residents))]
         self.supply.want_to_prefetch(chosen)
         here = frozenset(name for name in chosen if self.supply.held(name) is not None)
@@ -427,6 +433,8 @@ class CatalogueCache:
             self._replaced(listing)
             return
         self.listing = listing
+        if self._largest_size() > self.regret.sizes[-1]:  # earlier requests have no costs of the new sizes
+            self.regret = Regret(self._largest_size(), self._settings.cache.regret_window)
         replaced = [
             name
             for name, model in self.holder.snapshot.models.items()
@@ -438,3 +446,4 @@ class CatalogueCache:
         self._builder.end_pause()
         self.improve()
         self.supply.listed()
+        self._update_profile()

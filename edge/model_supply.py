@@ -160,7 +160,8 @@ class ModelSupply:
             overtake=True,
         )
         self._target: frozenset[str] = frozenset()
-        self._for_target: dict[str, ObjectModel] = {}
+        self._to_prefetch: frozenset[str] = frozenset()
+        self._for_snapshot: dict[str, ObjectModel] = {}
         self._waiting: list[_WaitingRequest] = []
         self._wanted_until_s: dict[str, float] = {}
         self._closed = False
@@ -172,7 +173,7 @@ class ModelSupply:
     def held(self, object_id: str) -> ObjectModel | None:
         """The current model of an object; None if it is not available."""
         for found in (
-            self._for_target.get(object_id),
+            self._for_snapshot.get(object_id),
             self._cached().get(object_id),
             self.library.get(object_id),
             self.standby.get(object_id),
@@ -187,7 +188,13 @@ class ModelSupply:
         self.fetcher.want(self._missing(object_ids), _FOR_CACHE)
 
     def want_to_prefetch(self, object_ids: Sequence[str]) -> None:
-        """Set the objects to prefetch into the cache; missing models are fetched with low priority."""
+        """Set the objects to prefetch into the cache: keep their models, and fetch missing ones.
+
+        Their priority is low. Models of the former objects to prefetch become spare models.
+        """
+        former, self._to_prefetch = self._to_prefetch, frozenset(object_ids)
+        spare = former - self._to_prefetch - self._target
+        self.library.put(self._for_snapshot.pop(name) for name in spare & self._for_snapshot.keys())
         self.fetcher.want(self._missing(object_ids), _TO_PREFETCH)
 
     def built(self, former: ObjectRecognizer, snapshot: ObjectRecognizer) -> None:
@@ -197,16 +204,21 @@ class ModelSupply:
             for model in former.models.values()
             if model.object_id not in snapshot.models and self.current(model)
         )
-        self._for_target = {
+        wanted = self._target | self._to_prefetch
+        self._for_snapshot = {
             name: model
-            for name, model in self._for_target.items()
-            if name in self._target and name not in snapshot.models
+            for name, model in self._for_snapshot.items()
+            if name in wanted and name not in snapshot.models
         }
 
     def listed(self) -> None:
         """Process a new listing: remove models that it does not have."""
-        self._for_target = {name: model for name, model in self._for_target.items() if self.current(model)}
-        self.library.keep(self._listing().versions)
+        self._for_snapshot = {
+            name: model for name, model in self._for_snapshot.items() if self.current(model)
+        }
+        versions = self._listing().versions
+        self.library.keep(versions)
+        self.fetcher.keep(versions)
         self._fetch_requested()
 
     def close(self) -> None:
@@ -226,15 +238,16 @@ class ModelSupply:
         metrics.fetched_models.labels(self._name).inc(len(fetched.models))
         metrics.fetched_bytes.labels(self._name).inc(fetched.size_bytes)
         current = [model for model in fetched.models if self.current(model)]
+        for_snapshot = self._target | self._to_prefetch
         for model in current:
-            if model.object_id in self._target:
-                self._for_target[model.object_id] = model
+            if model.object_id in for_snapshot:
+                self._for_snapshot[model.object_id] = model
             for waiting in self._waiting:  # keep the model for them, even if no other component does
                 if model.object_id in waiting.object_ids:
                     waiting.arrived[model.object_id] = model
         for_standby = self._wanted_by_standby()
         self.standby.update((one.object_id, one) for one in current if one.object_id in for_standby)
-        elsewhere = self._target.union(for_standby)
+        elsewhere = for_snapshot.union(for_standby)
         self.library.put(model for model in current if model.object_id not in elsewhere)
         self._settle()
         other_version = [model.object_id for model in fetched.models if not self.current(model)]

@@ -6,7 +6,8 @@ while the edge is idle, the probable next objects of the present devices.
 Popularity alone fills the cache with objects of many requests. The first visitor of a section requests
 objects without recent requests; the Markov model predicts them from visitors of other days. A few such
 objects join the snapshot as prefetched objects. They follow the rule for all objects,
-recall · p · L_miss > f(k + 1) - f(k), where p follows from the present positions of the devices. Each
+recall · p · L_miss > f(k + 1) - f(k), where p follows from the present positions of the devices. A device may
+also request its present object again, so an object that was prefetched stays while its visitor is there. Each
 prefetched object is counted as useful if it was requested, and otherwise as wasted.
 
 A model with few transitions overestimates p if requests do not follow paths. Therefore p is corrected by the
@@ -16,7 +17,7 @@ ratio of the actual to the predicted requests for prefetched objects.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -95,7 +96,9 @@ class MarkovEstimator:
             return self._model.next_for_device(device_id, now_s, self._top) if known else None
 
     def expected_next(self, within_s: float, most: int) -> dict[str, float]:
-        """Probability that the next transition of a present device leads to an object, by object.
+        """Probability that the next request of a present device is for an object, by object.
+
+        With the probability `staying`, a device requests its present object again.
 
         Parameters
         ----------
@@ -107,12 +110,16 @@ class MarkovEstimator:
         now_s = self._clock.monotonic()
         with self._lock:
             histories = Counter(self._model.histories(now_s, within_s, most))
-        total: dict[str, float] = {}
+            staying = self._model.staying
+        total: defaultdict[str, float] = defaultdict(float)
         for history, devices in histories.items():
+            share = devices / histories.total()
             with self._lock:  # released after each history, so that requests do not wait for all of them
                 following = self._model.next_objects(history, now_s, self._top)
             for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
-                total[object_id] = total.get(object_id, 0.0) + devices * p / histories.total()
+                total[object_id] += share * (1.0 - staying) * p
+            for object_id in history[-1:]:
+                total[object_id] += share * staying
         return total
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
@@ -172,20 +179,18 @@ class IdlePrefetch:
             return min(1.0, (self._actual + 1.0) / (self._predicted + 1.0))
 
     def choose(
-        self, expected: Mapping[str, float], residents: Collection[str], costs: Costs, moving: float
+        self, expected: Mapping[str, float], residents: Collection[str], costs: Costs
     ) -> tuple[str, ...]:
         """The objects to prefetch, most probable first.
 
         Parameters
         ----------
         expected : mapping of str to float
-            Probability that the next transition of a present device leads to an object.
+            Probability that the next request of a present device is for an object.
         residents : collection of str
             Objects that the cache holds for their popularity.
         costs : Costs
             f, recall and L_miss.
-        moving : float
-            Share of requests for another object than the device's last one.
         """
         # Prefetched objects have already cost a fetch. Without the factor, equally probable objects would
         # alternate.
@@ -200,12 +205,12 @@ class IdlePrefetch:
             k = len(residents) + len(chosen)
             if len(chosen) >= self._most or k + 1 >= len(costs.lookup_ms):
                 break
-            gain_ms = float(costs.recall[k + 1]) * trust * moving * weighed[name] * costs.miss_ms
+            gain_ms = float(costs.recall[k + 1]) * trust * weighed[name] * costs.miss_ms
             if gain_ms <= float(costs.lookup_ms[k + 1] - costs.lookup_ms[k]):
                 break
             chosen.append(name)
         with self._lock:
-            self._probabilities = {name: moving * expected[name] for name in chosen}
+            self._probabilities = {name: expected[name] for name in chosen}
             self._predicted *= _DECAY_PER_CHOICE
             self._actual *= _DECAY_PER_CHOICE
         return tuple(chosen)

@@ -32,6 +32,9 @@ SAMPLE = 16
 _RETRY_S = 30.0
 _SEED = 1
 _SIZES = (1, 16, 128)
+_GROWTH = 4
+"""Factor of growth of a catalogue after which a quick profile is measured again, up to the largest size."""
+_DATASET = "quick: "
 _QUERIES = 6
 
 
@@ -92,9 +95,15 @@ def measure_quick_profile(
             "lookup_ms": (intercept, slope),
             "created": datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds"),
             "machine": platform.platform(),
-            "dataset": f"quick: {len(models)} models of the catalogue; recall is the built-in default",
+            "dataset": f"{_DATASET}{len(models)} models of the catalogue; recall is the built-in default",
         }
     )
+
+
+def fits(profile: CacheProfile, catalogue_size: int) -> bool:
+    """Whether a profile was measured and, if it is a quick one, the catalogue has hardly grown since."""
+    grown = _GROWTH * profile.largest_k <= min(catalogue_size, _SIZES[-1])
+    return bool(profile.created) and not (profile.dataset.startswith(_DATASET) and grown)
 
 
 def decoy(model: ObjectModel, number: int, rng: np.random.Generator) -> ObjectModel:
@@ -138,7 +147,7 @@ def _lookup_ms(recognizer: ObjectRecognizer, query: Features, cpu_time_s: Callab
 
 @dataclass(eq=False)
 class ProfileMeasurement:
-    """Fetches a few models and measures a profile once, in the background; repeats a failed fetch."""
+    """Fetches a few models and measures a profile, in the background; repeats a failed fetch."""
 
     catalogue: str
     """Catalogue of the models."""
@@ -151,13 +160,15 @@ class ProfileMeasurement:
     services: EdgeServices
     """Objects that all caches share."""
     _closed: bool = field(default=False, init=False)
+    _fetching: bool = field(default=False, init=False)
 
-    def start(self) -> None:
-        """Fetch the models, then measure."""
-        sample = sample_of(tuple(self.versions()))
-        if self._closed or not sample:
+    def update(self) -> None:
+        """Measure, unless the present profile fits the catalogue; called for each new list of objects."""
+        versions = tuple(self.versions())
+        if self._closed or self._fetching or not versions or fits(self.profiler.profile, len(versions)):
             return
-        services = self.services
+        self._fetching = True
+        services, sample = self.services, sample_of(versions)
         future = services.cloud.get_models(self.catalogue, sample, self.settings.fetch.timeout_s)
         when_done(future, services.background, lambda reply: models_of(reply, sample).models, self._measure)
 
@@ -167,10 +178,15 @@ class ProfileMeasurement:
 
     def _measure(self, models: tuple[ObjectModel, ...] | NearsightError) -> None:
         services, log = self.services, get_logger("profile").bind(catalogue=self.catalogue)
+        self._fetching = False
         if isinstance(models, NearsightError) or not models:
-            log.warning("no models for a quick profile yet: the built-in default stays in use")
-            services.background.submit(self.start, name=f"profile {self.catalogue}", after_s=_RETRY_S)
+            log.warning("no models for a quick profile yet: the present profile stays in use")
+            services.background.submit(self.update, name=f"profile {self.catalogue}", after_s=_RETRY_S)
             return
+        log.warning(
+            "no profile given: measuring a quick one",
+            advice="`nearsight profile` measures a complete one",
+        )
         profile = measure_quick_profile(
             models,
             len(self.versions()),

@@ -54,7 +54,7 @@ class CacheSettings(SettingsGroup):
     """Profile of this machine, from `nearsight profile`. Without it the edge measures a quick profile."""
     optimize_every: int = Field(default=10, ge=1)
     """Requests between two decisions about the cache; a missed object leads to a decision at once."""
-    prior: float = Field(default=1.0, gt=0)
+    prior: float = Field(default=1.0, gt=0, lt=math.inf)
     """Dirichlet prior of each object of the catalogue, in requests; 1 as in the dissertation."""
     prior_mass: float = Field(default=100.0, gt=0, allow_inf_nan=True)
     """Maximum of the sum of all priors, in requests; inf as in the dissertation. With one request per object,
@@ -99,9 +99,9 @@ class LoadSettings(SettingsGroup):
     """Number of recent requests in the means of times."""
     share: float = Field(default=0.9, gt=0, le=1)
     """Share of the edge's time that recognition may use; with 1 a queue grows without bound."""
-    interarrival_seed_ms: float = Field(default=200.0, gt=0)
+    interarrival_seed_ms: float = Field(default=200.0, gt=0, lt=math.inf)
     """Initial value of all times between requests in the window."""
-    compute_seed_ms: float = Field(default=50.0, gt=0)
+    compute_seed_ms: float = Field(default=50.0, gt=0, lt=math.inf)
     """Initial value of all compute times of requests in the window."""
     seed: int = Field(default=1, ge=0)
     """Seed of the random numbers that choose between edge and cloud."""

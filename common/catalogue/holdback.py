@@ -92,7 +92,11 @@ class HoldbackQueue:
         kept = self._in_flight.union(object_ids)
         self._failures = {name: failures for name, failures in self._failures.items() if name in kept}
 
-    def next_retry_s(self, now_s: float) -> float | None:
-        """Seconds until the next retry; None if no object waits for one."""
-        waiting = [one.until_s for name, one in self._failures.items() if name not in self._in_flight]
+    def next_retry_s(self, object_ids: Iterable[str], now_s: float) -> float | None:
+        """Seconds until the next retry of one of these objects; None if none of them waits for one."""
+        waiting = [
+            self._failures[name].until_s
+            for name in object_ids
+            if name in self._failures and name not in self._in_flight
+        ]
         return max(0.0, min(waiting) - now_s) if waiting else None

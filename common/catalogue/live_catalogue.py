@@ -192,17 +192,19 @@ class LiveCatalogue:
         ------
         Unavailable
             If the catalogue is stopped before the objects are stored.
+        InternalError
+            If too many objects are not in the index, and it cannot be built; nothing is stored then.
         """
-        content = self.content
-        ids = {one.model.object_id for one in objects} - content.damaged.keys()
-        stored = self._store.contents(self.name, ids)
-        same = [one for one in objects if stored.get(one.model.object_id) == (one.content_hash, one.training)]
-        new = [one for one in objects if one not in same]
+        _, new = self._stored_and_new(objects, self.content)
         indexed = self._index_for_comparison()
         alike = {one.model.object_id: indexed.resembling(one.model, one.photos) for one in new}
         with self._putting:  # each thread must compare with the objects that others stored before
             while True:
                 content = self.content
+                same, new = self._stored_and_new(objects, content)
+                for one in new:
+                    if one.model.object_id not in alike:  # it was stored, and has been changed or removed
+                        alike[one.model.object_id] = indexed.resembling(one.model, one.photos)
                 accepted, rejected = compare(new, content.models, alike, indexed, allow_similar=allow_similar)
                 try:
                     with self._in_service():
@@ -213,12 +215,26 @@ class LiveCatalogue:
                     self.refresh()
                     return replace(outcome, rejected=tuple(rejected))
 
+    def _stored_and_new(
+        self, objects: Sequence[TrainedObject], content: Content
+    ) -> tuple[list[TrainedObject], list[TrainedObject]]:
+        """The objects that are stored with the same content and training, and the others."""
+        ids = {one.model.object_id for one in objects} - content.damaged.keys()
+        stored = self._store.contents(self.name, ids)
+        same = [one for one in objects if stored.get(one.model.object_id) == (one.content_hash, one.training)]
+        return same, [one for one in objects if one not in same]
+
     def _index_for_comparison(self) -> ObjectRecognizer:
         """An index that contains enough of the objects; waits for the next one if too many are missing."""
         content, indexed = self.content, self.recognizer.models
         missing = sum(indexed.get(name) is not model for name, model in content.models.items())
         if missing > max(MAX_UNINDEXED, len(indexed) // 4):
-            self.when_current(content.revision).result()
+            try:
+                self.when_current(content.revision).result()
+            except InternalError as error:
+                raise InternalError(
+                    f"these objects are not stored: {error.message}", advice=error.advice
+                ) from error
         return self.recognizer
 
     def remove(self, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
@@ -259,6 +275,8 @@ class LiveCatalogue:
     def when_current(self, revision: int) -> Future[int]:
         """A future of the revision in service, done when that is at least ``revision``.
 
+        After a failed build, another one is started, because the cause may have been temporary.
+
         Raises (in the future)
         ----------------------
         InternalError
@@ -272,8 +290,6 @@ class LiveCatalogue:
                 future.set_result(self._indexed_revision)
             elif self._stopping:
                 future.set_exception(self._out_of_service())
-            elif self._problem and self._tried_revision >= revision:
-                future.set_exception(self._build_error())
             else:
                 self._waiting.append((revision, future))
                 self._background.submit(self._build_if_due, name="build")
@@ -299,7 +315,9 @@ class LiveCatalogue:
     def _build_if_due(self) -> None:
         """Build the next index, or wait until it is due, so that frequent changes do not occupy a core."""
         with self._lock:
-            if self._stopping or self.content.revision == self._tried_revision:
+            revision = self.content.revision
+            again = any(wanted <= revision for wanted, _ in self._waiting)  # after a failed build
+            if self._stopping or (revision == self._tried_revision and not again):
                 return
             wait_s = 0.0 if self._waiting else self._next_build_s - self._clock.monotonic()
         if wait_s > 0:
@@ -342,7 +360,8 @@ class LiveCatalogue:
 
     def _build_error(self) -> InternalError:
         return InternalError(
-            f"the index of catalogue {self.name!r} could not be built; the change is stored",
+            f"the index of catalogue {self.name!r} could not be built; "
+            f"changes up to revision {self.content.revision} are stored",
             advice="the old index stays in use: see the cloud's log",
         )
 

@@ -12,7 +12,7 @@ one. If the response arrives after all, it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -139,6 +139,14 @@ class ModelFetcher:
         self._queue.retain(self._wanted)
         self._send_requests()
 
+    def keep(self, object_ids: Container[str]) -> None:
+        """Stop fetching objects that are not among these, such as those that left the catalogue."""
+        self._wanted_by = {
+            priority: tuple(name for name in wanted if name in object_ids)
+            for priority, wanted in self._wanted_by.items()
+        }
+        self._merge_wanted()
+
     def awaits(self, object_id: str) -> bool:
         """Whether an object is wanted and not held back, so that its model may arrive soon."""
         return object_id in self._wanted and not self.holds_back(object_id)
@@ -164,8 +172,8 @@ class ModelFetcher:
             if retry is not None:
                 self._send(_Request((retry,), now_s, retry=True))
         self.in_flight = self._queue.in_flight
-        wait_s = self._queue.next_retry_s(now_s)
-        if self._wanted and wait_s is not None and not self._awaited(retry=True):
+        wait_s = self._queue.next_retry_s(self._wanted, now_s)
+        if wait_s is not None and not self._awaited(retry=True):
             self._background.submit(
                 self._send_requests, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05)
             )

@@ -50,6 +50,25 @@ def test_all_catalogues_of_the_file_are_loaded(catalogues: Catalogues) -> None:
     assert catalogues.get("shop").recognizer.object_ids == {"b"}
 
 
+def test_a_catalogue_that_another_process_removes_during_the_loading_is_left_out(
+    catalogues: Catalogues, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogues.store.put("museum", [trained("a")])
+    catalogues.store.put("shop", [trained("b")])
+    changes_since = catalogues.store.changes_since
+
+    def removed_meanwhile(name: str, *rest: Any) -> Any:
+        if name == "shop":
+            with CatalogueStore(path) as other:
+                other.remove_catalogue("shop")
+        return changes_since(name, *rest)
+
+    monkeypatch.setattr(catalogues.store, "changes_since", removed_meanwhile)
+    catalogues.load()
+    assert [live.name for live in catalogues.all()] == ["museum"]
+    assert not catalogues.loading
+
+
 def test_an_empty_name_means_the_only_catalogue(catalogues: Catalogues) -> None:
     catalogues.load()
     with pytest.raises(NotFound, match="no catalogue was named"):

@@ -2,12 +2,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
 
 from nearsight.cloud import service
+from nearsight.cloud.access import RemoteCatalogue
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.catalogue import answers
 from nearsight.common.catalogue.store import CatalogueStore, StoredObject
@@ -24,7 +26,7 @@ from nearsight.common.recognition.codec import digest_of_message, model_digest, 
 from nearsight.common.recognition.extraction import extract_features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.client import Channel, Reply
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos.recognition_pb2 import FeaturesMessage, ImageInput, RecognizeRequest
@@ -315,3 +317,13 @@ def test_typed_errors_keep_their_type_over_the_wire(client: CloudClient) -> None
         client.recognize(b"no image")
     assert isinstance(caught.value, InvalidArgument)
     assert not isinstance(caught.value, InvalidImage | ImageTooLarge), "codes travel, not Python classes"
+
+
+def test_commands_wait_minutes_for_the_index_of_a_large_catalogue() -> None:
+    channel = Mock(spec=Channel)
+    catalogue = RemoteCatalogue(channel, "museum")
+    channel.ask.return_value = Reply(pb.AddObjectsResponse(), (), (), 0, 0)
+    catalogue.finish()
+    channel.ask.return_value = Reply(pb.RemoveObjectsResponse(), (), (), 0, 0)
+    catalogue.remove(["a"])
+    assert [call.kwargs["timeout_s"] >= 600 for call in channel.ask.call_args_list] == [True, True]

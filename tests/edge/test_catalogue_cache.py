@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from nearsight.common.background.futures import completed
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.models import ObjectModel
@@ -14,6 +15,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import Answer, Lesson
+from nearsight.common.rpc.call import Reply
 from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
@@ -23,6 +25,7 @@ from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import CacheSettings, EdgeSettings, LoadSettings, MultiUser, PrefetchSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
+from nearsight.protos.catalogue_pb2 import ListObjectsResponse, ObjectSummary
 from support.caching import profile_of_table_3_2
 from support.manual_background import ManualBackground
 from support.objects import random_model
@@ -33,15 +36,29 @@ PROFILE = profile_of_table_3_2().model_copy(update={"lookup_ms": (10.0, 0.1)})
 
 
 class Cloud:
-    """Sends models at once."""
+    """Sends models at once, except those of removed objects; lists the others."""
+
+    def __init__(self) -> None:
+        self.removed: set[str] = set()
+        self.asked: list[str] = []
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
         del catalogue, timeout_s
-        done: Future[FetchedModels] = Future()
-        done.set_result(FetchedModels(tuple(MODELS[name] for name in object_ids), (), {}, (), 1, 1000))
-        return done
+        self.asked += object_ids
+        missing = tuple(name for name in object_ids if name in self.removed)
+        models = tuple(MODELS[name] for name in object_ids if name not in self.removed)
+        return completed(FetchedModels(models, missing, {}, (), 1, 1000))
+
+    def list_objects(self, catalogue: str, timeout_s: float) -> Future[Reply]:
+        del catalogue, timeout_s
+        listed = [
+            ObjectSummary(object_id=name, version=model.version)
+            for name, model in MODELS.items()
+            if name not in self.removed
+        ]
+        return completed(Reply(ListObjectsResponse(objects=listed, revision=2), (), (), 0, 0))
 
 
 class SlowHolder(SnapshotHolder):
@@ -72,8 +89,9 @@ class Scene:
         self.clock = ManualClock(1000.0)
         self.background = ManualBackground(self.clock)
         self.load = LoadControl(multi_user, load or LoadSettings(), 1, self.clock)
+        self.cloud = Cloud()
         services = EdgeServices(
-            cast("CloudClient", Cloud()),
+            cast("CloudClient", self.cloud),
             self.background,
             EdgeMetrics(CollectorRegistry()),
             self.clock,
@@ -134,6 +152,21 @@ def test_the_correction_of_lookup_times_decays_while_the_cache_is_empty() -> Non
     assert scene.cache.profiler.correction == pytest.approx(slow**0.5), "half-life of 20 requests"
 
 
+def test_a_wanted_object_that_left_the_catalogue_is_not_fetched_again() -> None:
+    scene = Scene()
+    scene.cloud.removed.add(NAMES[0])
+    for _ in range(60):
+        scene.miss(NAMES[0])
+    scene.background.run()
+    asked = len(scene.cloud.asked)
+    assert asked >= 1
+    scene.wait(1.0)
+    assert NAMES[0] not in scene.cache.listing.versions, "the missing model led to a new list"
+    asked = len(scene.cloud.asked)
+    scene.wait(200.0)
+    assert len(scene.cloud.asked) == asked
+
+
 def test_with_a_build_share_of_a_fifth_the_pause_is_four_times_the_build_time() -> None:
     scene = Scene(build_share=0.2, build_s=1.0)
     for name in NAMES[:2]:
@@ -161,6 +194,22 @@ def test_prefetched_objects_stay_in_a_cache_without_residents() -> None:
     assert scene.held == prefetched
 
 
+def test_a_prefetched_object_that_the_optimizer_wants_stays_when_its_visitor_leaves() -> None:
+    scene = Scene()
+    scene.walk(NAMES[:2])
+    for _ in range(60):
+        scene.miss(NAMES[0])
+    scene.wait(3.0)
+    assert scene.held == {NAMES[0], NAMES[1]}
+    assert scene.cache.prefetch.prefetched == {NAMES[1]}
+    for _ in range(60):
+        scene.cache.note_device_hit("another", NAMES[1])
+    scene.background.run()
+    scene.wait(400.0)
+    assert scene.held == {NAMES[0], NAMES[1]}
+    assert scene.cache.prefetch.prefetched == set()
+
+
 def test_the_number_of_prefetched_objects_is_bounded_by_the_request_rate() -> None:
     """A lookup among k objects takes 10 + 0.1 k ms; requests arrive every 10.35 ms."""
     scene = Scene("bounded", LoadSettings(share=1.0, interarrival_seed_ms=10.35, window=10_000))
@@ -170,6 +219,18 @@ def test_the_number_of_prefetched_objects_is_bounded_by_the_request_rate() -> No
     scene.wait(3.0)
     assert NAMES[0] in scene.held
     assert len(scene.held) == 3
+
+
+def test_a_device_probably_stays_at_its_object_as_often_as_devices_did() -> None:
+    scene = Scene()
+    scene.walk(NAMES[:2])
+    for _ in range(100):
+        scene.cache.markov.observe("today", NAMES[0])
+    staying = scene.cache.markov.staying
+    assert 0.5 < staying < 0.7
+    expected = scene.cache.markov.expected_next(within_s=300.0, most=1)
+    assert expected[NAMES[0]] == pytest.approx(staying)
+    assert 0.5 * (1 - staying) < expected[NAMES[1]] <= 1 - staying
 
 
 def test_predictions_are_made_for_recently_active_devices_only() -> None:

@@ -158,6 +158,24 @@ def test_a_listed_version_that_the_cloud_does_not_send_yet_is_not_requested_in_a
     assert device.ask(photo(20)) == ("00", "edge")
 
 
+def test_the_regret_compares_the_sizes_that_a_grown_catalogue_permits(
+    cache_settings: CacheSettings, models: list[ObjectModel]
+) -> None:
+    """The cache is created for an empty catalogue, as during the first ingestion."""
+    cloud = ScriptedCloud([])
+    try:
+        with serving(cloud, cache=cache_settings) as (edge, device):
+            assert device.ask(photo(0)) == (None, "cloud")
+            cache_of(edge)
+            cloud.set_models(models)
+            warm(edge, device, [0, 1])
+            for number in (0, 1) * 10:
+                assert device.ask(photo(number)) == (f"{number:02d}", "edge")
+            assert cache_of(edge).regret.report().best_k == 2
+    finally:
+        cloud.stop()
+
+
 @pytest.mark.parametrize("policy", ["adaptive", "lfu", "lru", "everything"])
 def test_catalogues_of_no_and_one_object_are_served(
     models: list[ObjectModel], cache_settings: CacheSettings, policy: str

@@ -1,5 +1,7 @@
 """The edge daemon: start, stop, health and metrics."""
 
+import math
+
 import pytest
 from prometheus_client import generate_latest
 
@@ -15,8 +17,9 @@ from nearsight.common.errors import (
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Channel
+from nearsight.common.settings import SettingsGroup
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.settings import CacheSettings, FetchSettings
+from nearsight.edge.settings import CacheSettings, FetchSettings, LoadSettings
 from nearsight.protos import health_pb2
 from support.edge import (
     EXHIBITS,
@@ -50,6 +53,17 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_it_is_reachable(
             assert device.ask(photo(0)) == ("00", "cloud")
         finally:
             cloud.stop()
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(CacheSettings, "prior"), (LoadSettings, "interarrival_seed_ms"), (LoadSettings, "compute_seed_ms")],
+)
+def test_infinite_values_that_no_estimate_accepts_are_refused_by_the_settings(
+    group: type[SettingsGroup], name: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        group(**{name: math.inf})
 
 
 def test_an_edge_that_gets_no_models_for_a_quick_profile_uses_the_default(

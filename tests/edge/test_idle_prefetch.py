@@ -8,7 +8,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.cache_size import Costs
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.prediction import IdlePrefetch, PrefetchCount
-from nearsight.edge.settings import PrefetchSettings
+from nearsight.edge.settings import CacheSettings, PrefetchSettings
 from support.edge import EdgeClient, ScriptedCloud, Serve, cache_of, cached, make_misses_costly, photo
 from support.waiting import wait_until
 
@@ -19,20 +19,17 @@ QUICK = PrefetchSettings(every_s=0.05, idle_s=0.05)
 def test_only_objects_that_pay_are_prefetched() -> None:
     expected = {"likely": 0.5, "possible": 0.02, "unlikely": 0.001}
     prefetch = IdlePrefetch(8)
-    assert prefetch.choose(expected, {"x"}, COSTS, 1.0) == ("likely", "possible")
-    assert prefetch.choose(expected, {"x"}, COSTS, 0.1) == ("likely",), (
-        "if devices mostly see the same object again"
-    )
-    assert prefetch.choose(expected, {"likely"}, COSTS, 1.0) == ("possible",)
-    assert IdlePrefetch(1).choose(expected, {"x"}, COSTS, 1.0) == ("likely",)
-    assert IdlePrefetch(0).choose(expected, {"x"}, COSTS, 1.0) == ()
+    assert prefetch.choose(expected, {"x"}, COSTS) == ("likely", "possible")
+    assert prefetch.choose(expected, {"likely"}, COSTS) == ("possible",)
+    assert IdlePrefetch(1).choose(expected, {"x"}, COSTS) == ("likely",)
+    assert IdlePrefetch(0).choose(expected, {"x"}, COSTS) == ()
 
 
 def test_of_two_similar_objects_the_cached_one_is_kept() -> None:
     prefetch = IdlePrefetch(1)
     prefetch.built({"b"}, set())
-    assert prefetch.choose({"a": 0.5, "b": 0.45}, {"x"}, COSTS, 1.0) == ("b",)
-    assert prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0) == ("a",)
+    assert prefetch.choose({"a": 0.5, "b": 0.45}, {"x"}, COSTS) == ("b",)
+    assert prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS) == ("a",)
 
 
 def test_each_prefetched_object_becomes_useful_wasted_or_a_resident() -> None:
@@ -54,7 +51,7 @@ def test_wrong_predictions_reduce_the_trust_until_nothing_is_prefetched() -> Non
     prefetch, wasted = IdlePrefetch(8), 0
     for _ in range(200):
         expected = {str(number): 0.1 for number in rng.choice(1000, size=8, replace=False)}
-        chosen = prefetch.choose(expected, {"x"}, COSTS, 1.0)
+        chosen = prefetch.choose(expected, {"x"}, COSTS)
         prefetch.built(chosen, {"x"})
         prefetch.requested(None)
         wasted += len(chosen)
@@ -62,15 +59,15 @@ def test_wrong_predictions_reduce_the_trust_until_nothing_is_prefetched() -> Non
     assert chosen == ()
     assert wasted < 400, "of 1600 that were predicted"
     for _ in range(1500):
-        prefetch.choose({}, {"x"}, COSTS, 1.0)
-    assert prefetch.choose({"a": 0.5}, {"x"}, COSTS, 1.0) == ("a",), "the trust recovers slowly"
+        prefetch.choose({}, {"x"}, COSTS)
+    assert prefetch.choose({"a": 0.5}, {"x"}, COSTS) == ("a",), "the trust recovers slowly"
 
 
 def test_correct_predictions_are_trusted() -> None:
     rng = np.random.default_rng(1)
     prefetch = IdlePrefetch(8)
     for _ in range(300):
-        chosen = prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0)
+        chosen = prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS)
         prefetch.built(chosen, {"x"})
         prefetch.requested(str(rng.choice(["a", "b", "other"], p=[0.5, 0.2, 0.3])))
     assert set(chosen) == {"a", "b"}
@@ -100,6 +97,14 @@ def test_a_predicted_object_is_recognised_at_the_edge_at_its_first_request(serve
     assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
 
 
+def test_without_room_for_spare_models_an_object_is_prefetched_with_one_fetch(
+    cloud: ScriptedCloud, serve: Serve, cache_settings: CacheSettings
+) -> None:
+    with serve(prefetch=QUICK, cache=cache_settings.model_copy(update={"library_mb": 0})) as (edge, device):
+        prefetch_one(edge, device)
+    assert cloud.fetched_ids().count("03") == 1
+
+
 def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
     """Let the edge cache 00 as a resident, and 03 by prefetching."""
     device.ask(photo(0))
@@ -107,6 +112,17 @@ def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
     make_misses_costly(edge)
     device.ask(photo(0))
     wait_until(lambda: {"00", "03"} <= cached(edge), what="the prefetched object")
+
+
+def test_a_prefetched_object_that_was_requested_stays(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next objects of its visitor are others, and no decision is due after one hit."""
+    with serve(prefetch=QUICK) as (edge, device):
+        prefetch_one(edge, device)
+        assert device.ask(photo(3)) == ("03", "edge")
+        looked = count_looks(edge, monkeypatch)
+        wait_until(lambda: sum(idle_s >= QUICK.idle_s for idle_s in looked) >= 3, what="three predictions")
+        assert device.ask(photo(3)) == ("03", "edge")
+        assert cache_of(edge).prefetch.count.wasted == 0
 
 
 def test_prefetched_objects_stay_when_residents_change(

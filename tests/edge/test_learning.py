@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK
-from nearsight.common.errors import CorruptStore
+from nearsight.common.errors import CorruptStore, Unavailable
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.operation.explain import ask_explanations
@@ -21,6 +21,7 @@ from support.caching import profile_of_table_3_2
 from support.daemon_process import DaemonProcess, daemon_process
 from support.edge import (
     CATALOGUE,
+    EXHIBITS,
     EdgeClient,
     ScriptedCloud,
     Serve,
@@ -158,6 +159,39 @@ def test_without_a_profile_a_quick_one_is_measured_and_stored(
     with running_edge(cloud.endpoint, cache=CacheSettings(k_max=0), state=state) as edge:
         assert cache_of(edge).profiler.profile == measured
         assert len(cloud.fetched) == fetched
+
+
+def test_a_quick_profile_is_measured_once_the_catalogue_has_objects_and_again_if_it_grows(
+    models: list[ObjectModel],
+) -> None:
+    cloud = ScriptedCloud([])
+    try:
+        with serving(cloud, cache=CacheSettings()) as (edge, device):
+            assert device.ask(photo(0)) == (None, "cloud")
+            profiler = cache_of(edge).profiler
+            cloud.set_models(models[:1])
+            wait_until(lambda: "quick: 1 models" in profiler.profile.dataset, what="a quick profile")
+            assert profiler.profile.largest_k == 1
+            cloud.set_models(models)
+            wait_until(lambda: profiler.profile.largest_k == len(models), what="another one")
+    finally:
+        cloud.stop()
+
+
+def test_the_built_in_profile_of_an_earlier_run_is_replaced_by_a_measured_one(
+    cloud: ScriptedCloud, tmp_path: Path
+) -> None:
+    state = tmp_path / "edge.db"
+    cloud.fetch_errors = {f"{number:02d}": Unavailable("no") for number in range(EXHIBITS)}
+    with serving(cloud, cache=CacheSettings(), state=state) as (edge, device):
+        device.ask(photo(77))
+        cache_of(edge)
+        device.ask(photo(0))
+        wait_until(lambda: cache_of(edge).profiler.measured() is not None, what="a measured miss")
+    cloud.fetch_errors = {}
+    with running_edge(cloud.endpoint, cache=CacheSettings(), state=state) as edge:
+        profiler = cache_of(edge).profiler
+        wait_until(lambda: "quick" in profiler.profile.dataset, what="a quick profile")
 
 
 def test_objects_removed_between_two_runs_are_dropped(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.edge.quick_profile import decoy, measure_quick_profile, sample_of
+from nearsight.edge.quick_profile import decoy, fits, measure_quick_profile, sample_of
 from support.objects import random_model
 
 SETTINGS = RecognitionSettings(query_features=60)
@@ -42,6 +43,17 @@ def test_sizes_beyond_the_catalogue_are_not_measured() -> None:
     )
     assert profile.largest_k == 1
     assert profile.lookup_ms[1] == 0
+
+
+def test_a_quick_profile_fits_until_the_catalogue_is_four_times_as_large() -> None:
+    quick = measure_quick_profile(
+        [random_model("only")], 1, SETTINGS, 0.0, np.random.default_rng(1), ticking()
+    )
+    assert fits(quick, 3)
+    assert not fits(quick, 4)
+    assert fits(quick.model_copy(update={"largest_k": 128}), 100_000), "larger sizes are not measured"
+    assert fits(quick.model_copy(update={"dataset": "museum"}), 100_000), "measured by `nearsight profile`"
+    assert not fits(default_profile(), 1)
 
 
 def test_a_decoy_has_the_inner_distances_of_its_model_and_is_far_from_it() -> None:

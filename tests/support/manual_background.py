@@ -28,15 +28,19 @@ class ManualBackground(BackgroundWorker):
         """Run all jobs that are due now."""
         self._run_until(self._time.monotonic())
 
-    def advance(self, seconds: float) -> None:
-        """Advance the time from job to job."""
+    def advance(self, seconds: float) -> int:
+        """Advance the time from job to job; return the number of jobs."""
         end_s = self._time.monotonic() + seconds
-        self._run_until(end_s)
+        jobs = self._run_until(end_s)
         # A job may have advanced the clock further.
         self._time.advance(max(0.0, end_s - self._time.monotonic()))
+        return jobs
 
-    def _run_until(self, end_s: float) -> None:
+    def _run_until(self, end_s: float) -> int:
+        jobs = 0
         while self._due and self._due[0][0] <= end_s:
             due_s, _, job = heapq.heappop(self._due)
             self._time.advance(max(0.0, due_s - self._time.monotonic()))
             job()
+            jobs += 1
+        return jobs

@@ -27,7 +27,7 @@ def test_the_back_off_of_a_failing_object_doubles_up_to_a_limit() -> None:
     assert queue.take(["a"], 1) == ("a",)
     for wait in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
         queue.failed(["a"], now)
-        assert queue.next_retry_s(now) == pytest.approx(wait)
+        assert queue.next_retry_s(["a"], now) == pytest.approx(wait)
         assert queue.take_retry(["a"], now + wait - 0.01) is None
         assert queue.take(["a"], 1) == (), "a failed object is requested alone"
         now += wait
@@ -63,7 +63,7 @@ def test_failures_of_objects_that_are_no_longer_wanted_are_deleted() -> None:
 
 
 def test_without_failures_there_is_no_retry_time() -> None:
-    assert HoldbackQueue().next_retry_s(0.0) is None
+    assert HoldbackQueue().next_retry_s(["a"], 0.0) is None
 
 
 class HoldbackMachine(RuleBasedStateMachine):
@@ -114,7 +114,7 @@ class HoldbackMachine(RuleBasedStateMachine):
 
     @invariant()
     def retries_are_due_within_the_longest_back_off(self) -> None:
-        retry = self.queue.next_retry_s(self.now)
+        retry = self.queue.next_retry_s("abcde", self.now)
         assert retry is None or 0 <= retry <= LONGEST_DELAY_S + 1e-6
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.common.catalogue import live_catalogue
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import NewObject, TrainedObject, train_objects
@@ -188,6 +189,22 @@ def test_a_failed_build_is_reported_and_the_next_change_is_built(
     gated.when_current(gated.put([trained("c")]).revision).result(LONG_S)
     assert gated.recognizer.object_ids == {"a", "b", "c"}
     assert gated.state.problem == ""
+
+
+def test_after_a_failed_build_a_caller_that_waits_starts_another_one(
+    gated: LiveCatalogue, gate: GatedBuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_catalogue, "MAX_UNINDEXED", 0)
+    gate.permitted.release(100)
+    gate.failing = True
+    revision = gated.put([trained("a")]).revision
+    with pytest.raises(InternalError, match="could not be built"):
+        gated.when_current(revision).result(LONG_S)
+    with pytest.raises(InternalError, match="these objects are not stored"):
+        gated.put([trained("b")])
+    gate.failing = False
+    assert gated.when_current(revision).result(LONG_S) == revision
+    assert gated.put([trained("b")]).added == ("b",)
 
 
 def test_stopping_ends_all_waiting_futures(gated: LiveCatalogue, gate: GatedBuild) -> None:

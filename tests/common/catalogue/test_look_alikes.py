@@ -235,6 +235,25 @@ def test_objects_added_during_a_comparison_are_compared_with(
     assert [one.object_id for one in outcome.rejected] == ["copy"]
 
 
+def test_a_stored_object_that_is_removed_during_a_repeated_call_is_compared_again(
+    store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process stores its picture under another id."""
+    live = LiveCatalogue("museum", store, SETTINGS)
+    live.put(trained(*images(old=PORTRAIT, unlike=ELSE)))
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        store.remove("museum", ["old"])
+        store.put("museum", trained(*images(new=PORTRAIT)))
+        return compare(*arguments, **options)
+
+    monkeypatch.setattr("nearsight.common.catalogue.live_catalogue.compare", interrupted)
+    outcome = live.put(trained(*images(old=PORTRAIT)))
+    assert [one.object_id for one in outcome.rejected] == ["old"]
+    assert [one.object_id for one in store.objects("museum")] == ["new", "unlike"]
+
+
 def test_a_damaged_rival_does_not_prevent_a_removal(
     store: CatalogueStore, catalogue: DatabaseCatalogue
 ) -> None:

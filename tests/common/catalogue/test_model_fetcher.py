@@ -97,3 +97,20 @@ def test_an_overdue_request_that_fails_counts_as_one_failure(scene: Scene) -> No
     scene.fail(0)
     scene.background.advance(0.6)
     assert scene.asked == [("a",), ("a",)], "after 0.5 s, as after a first failure"
+
+
+def test_a_failed_object_that_is_not_wanted_any_more_causes_no_further_work(scene: Scene) -> None:
+    scene.fetcher.want(["a"])
+    scene.fetcher.want(["b"])
+    scene.fail(0)
+    assert scene.asked == [("a",), ("b",)]
+    assert scene.background.advance(9.0) <= 1
+    assert scene.asked == [("a",), ("b",)]
+
+
+def test_objects_that_left_the_catalogue_are_not_requested_again(scene: Scene) -> None:
+    scene.fetcher.want(["a", "b"])
+    scene.fail(0)
+    scene.fetcher.keep({"b"})
+    scene.background.advance(5.0)
+    assert scene.asked == [("a", "b"), ("b",)]
