@@ -58,18 +58,26 @@ class TwinLink:
         self.events = events
         self._up, self._down = (LinkDirection(rng) for _ in range(2))
         self.up_bytes = self.down_bytes = 0
-        """Bytes that entered each direction since the last `reshape`."""
+        """Bytes of messages that arrived in each direction since the last `reshape`, as the shaper counts."""
         self.reshape(shape)
 
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the server; daemons spend ``extra_s`` after the link."""
-        self.up_bytes += size_bytes
-        self.events.at(self._up.admit(size_bytes, self.events.now_s) + extra_s, arrived)
+
+        def arrive() -> None:
+            self.up_bytes += size_bytes
+            arrived()
+
+        self.events.at(self._up.admit(size_bytes, self.events.now_s) + extra_s, arrive)
 
     def down(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the client; daemons spend ``extra_s`` after the link."""
-        self.down_bytes += size_bytes
-        self.events.at(self._down.admit(size_bytes, self.events.now_s) + extra_s, arrived)
+
+        def arrive() -> None:
+            self.down_bytes += size_bytes
+            arrived()
+
+        self.events.at(self._down.admit(size_bytes, self.events.now_s) + extra_s, arrive)
 
     def connect(self, connected: Action, extra_s: float = 0.0) -> None:
         """Simulate ZeroMQ's handshake: signatures, versions, then readiness, each after the other side's.

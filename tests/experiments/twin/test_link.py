@@ -31,6 +31,16 @@ def test_messages_are_serialised_on_a_narrow_link() -> None:
     assert link.up_bytes == 20_000
 
 
+def test_a_saturated_link_carries_no_more_than_its_rate() -> None:
+    events = EventQueue()
+    link = TwinLink(events, LinkShape(up_mbps=8.0, down_mbps=16.0), np.random.default_rng(1))
+    for _ in range(20):
+        link.up(100_000, lambda: None)
+        link.down(100_000, lambda: None)
+    events.run(0.55)
+    assert (link.up_bytes, link.down_bytes) == (500_000, 1_100_000)
+
+
 def test_requests_wait_until_the_connection_is_established() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 40.0))
