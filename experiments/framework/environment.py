@@ -18,6 +18,8 @@ _PACKAGES = (
     "opencv-python-headless",
     "faiss-cpu",
     "falconn",
+    "onnxruntime",
+    "kademlia",
     "gptcache",
     "lshashpy3",
     "pyzmq",

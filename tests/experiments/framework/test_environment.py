@@ -1,6 +1,7 @@
 """The environment of a measurement."""
 
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,10 @@ def test_the_commit_is_that_of_the_repository_with_the_module(file: Path) -> Non
 def test_the_commit_of_a_repository_around_an_installation_is_not_recorded(file: Path) -> None:
     assert file.exists()
     assert describe_environment()["commit"] == ""
+
+
+def test_the_versions_of_compared_libraries_are_recorded() -> None:
+    versions = describe_environment()["versions"]
+    assert isinstance(versions, dict)
+    for name in ("onnxruntime", "kademlia", "faiss-cpu"):
+        assert versions[name] == version(name)
