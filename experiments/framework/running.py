@@ -274,7 +274,7 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
         ) from error
     summary = {
         **information,
-        "mixed": mixed_provenance(rows),
+        "mixed": mixed_provenance(rows, information),
         "metrics": metrics,
         "targets": [asdict(target) for target in targets],
     }
@@ -296,20 +296,21 @@ def table_of(experiment: Experiment, summary: Mapping[str, Any]) -> Table:
     return columns, [[line.get(name, "") for name in columns] for line in lines]
 
 
-def mixed_provenance(rows: Sequence[StoredRow]) -> list[str]:
-    """Differences in commit, machine, Python or versions between rows; empty if there are none.
+def mixed_provenance(rows: Sequence[StoredRow], information: Mapping[str, Any]) -> list[str]:
+    """Commits, machines, Pythons and versions of the rows, where they are not only those of ``run.json``.
 
-    A run that was continued later, or that uses rows of another one, may have several. ``run.json`` has only
-    those of its start.
+    That file has those of the start of a run. A run that was continued later, or that uses rows of other
+    experiments, has rows of others.
     """
+    stated = _provenance(information["configuration"], information["environment"])
     found = []
     for column in ("commit", "machine", "python", "versions"):
         groups = grouped(rows, column)
-        if len(groups) < 2:
+        if groups.keys() <= {stated[column]}:
             continue
         common: set[str] = set()
         if column == "versions":  # a long list, most of which is the same
-            common = set.intersection(*(set(value.split()) for value in groups))
+            common = set.intersection(*(set(str(value).split()) for value in (stated[column], *groups)))
         parts = []
         for value, group in groups.items():
             words = " ".join(word for word in value.split() if word not in common)

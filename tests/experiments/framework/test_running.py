@@ -111,16 +111,25 @@ def test_each_row_has_the_provenance_of_the_run_that_measured_it(
     assert ResultFolder(tmp_path).summary()["mixed"] == ["commit: before (2 rows), after (2 rows)"]
 
 
-def test_rows_that_were_measured_alike_are_not_mixed(tmp_path: Path) -> None:
+def test_rows_of_one_run_are_of_its_environment(tmp_path: Path) -> None:
     run(Squares(), tmp_path)
     assert ResultFolder(tmp_path).summary()["mixed"] == []
 
 
 def test_of_several_versions_only_those_that_differ_are_named() -> None:
-    same = {"commit": "c", "machine": "m", "python": "3"}
-    versions = ("numpy=2.1 scipy=1.1", "numpy=2.2 scipy=1.1", "scipy=1.1")
-    rows = [{**same, "versions": one} for one in versions]
-    assert mixed_provenance(rows) == ["versions: numpy=2.1 (1 row), numpy=2.2 (1 row), others (1 row)"]
+    information = {
+        "configuration": RunOptions().configuration(),
+        "environment": running.describe_environment(),
+    }
+    environment = {**information["environment"], "versions": {"numpy": "2.1", "scipy": "1.1"}}
+    same = {name: str(environment[name]) for name in ("commit", "machine", "python")}
+    rows = [{**same, "versions": one} for one in ("numpy=2.1 scipy=1.1", "numpy=2.2 scipy=1.1", "scipy=1.1")]
+    information = {**information, "environment": environment}
+    assert mixed_provenance(rows, information) == [
+        "versions: numpy=2.1 (1 row), numpy=2.2 (1 row), others (1 row)"
+    ]
+    assert mixed_provenance(rows[:1], information) == []
+    assert mixed_provenance([{**rows[0], "commit": "older"}], information) == ["commit: older (1 row)"]
 
 
 def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp_path: Path) -> None:
