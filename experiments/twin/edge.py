@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from nearsight.common.background.futures import completed, then
 from nearsight.common.catalogue.answers import FetchedModels, Listing
-from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.errors import DeadlineExceeded, NearsightError, NotFound
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -265,6 +265,8 @@ class TwinEdge:
         def arrived(outcome: Reply | NearsightError) -> None:
             now_s = self._events.now_s
             request.next_tier_ms += (now_s - sent_s) * 1e3
+            if now_s - sent_s > step.timeout_s:  # the daemon's call has ended, so it learns nothing from this
+                outcome = DeadlineExceeded("no answer from the cloud in time")
             self._carry_out(
                 request, report_outcome(request.flow, step.attempt, outcome, tier_request.size_bytes, now_s)
             )
