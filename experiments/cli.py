@@ -223,6 +223,8 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
     keys = _keys(rows)
     print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
     _show_targets(outcome.targets)
+    for text in outcome.summary["mixed"]:
+        print_line(f"Not all rows are of the environment in which the run began; {text}", hang=2)
     print_line(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
 
 

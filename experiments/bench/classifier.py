@@ -114,12 +114,15 @@ def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -
     ------
     InvalidArgument
         If the data set has fewer objects than the largest requested catalogue.
+    MissingDependency
+        If none of the backends is installed.
     """
     pin_threads()
+    wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
+    _require_one(wanted)
     with TemporaryDirectory(prefix="nearsight-bench-") as scratch:
         folder = options.folder or _painted_museum(Path(scratch) / "museum", options, report_step)
         models, photos = _read(folder, options, report_step)
-    wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
     rows: list[dict[str, Any]] = []
     ratios: list[dict[str, object]] = []
     missing: dict[str, str] = {}
@@ -142,6 +145,18 @@ def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -
     title = f"One lookup (match and verification), {options.query_features} query features, one thread"
     figures = {"rows": rows, "environment": _environment(options, ratios, missing)}
     return Benchmark("classifier", title, columns, rows, figures)
+
+
+def _require_one(backends: Sequence[str]) -> None:
+    """Raise the error of the first backend if none of them is installed."""
+    errors = []
+    for name in backends:
+        try:
+            ObjectRecognizer.build((), RecognitionSettings(backend=name))
+        except MissingDependency as error:
+            errors.append(error)
+    if len(errors) == len(backends):
+        raise errors[0]
 
 
 def _painted_museum(folder: Path, options: ClassifierBenchOptions, report_step: ReportStep) -> Path:

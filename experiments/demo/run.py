@@ -19,6 +19,7 @@ from nearsight.common.command_line.options import flag_overrides
 from nearsight.common.config.base import load_settings
 from nearsight.common.errors import NearsightError
 from nearsight.common.files import check_writable, write_json
+from nearsight.common.folder_lock import locked
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY, plot
@@ -63,8 +64,8 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
     Raises
     ------
     NearsightError
-        If a setting is wrong (before anything is created), a process cannot be started or ends early, or a
-        request got no answer.
+        If a setting is wrong (before anything is created), another demo runs in the folder, a process cannot
+        be started or ends early, or a request got no answer.
     """
     load_settings(EdgeSettings, "edge", overrides=flag_overrides((*scenario.edge, *scenario.compared)))
     edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
@@ -72,6 +73,12 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         scenario = replace(scenario, alone=0.0)
     check_writable(folder / SUMMARY)
     folder = folder.resolve()
+    with locked(folder, wait=False):
+        return _run(scenario, folder)
+
+
+def _run(scenario: Scenario, folder: Path) -> DemoResult:
+    """Run the demo in a folder in which no other demo runs."""
     for name in (ROWS, SUMMARY, PICTURE):
         (folder / name).unlink(missing_ok=True)
     start_s = time.monotonic()

@@ -18,6 +18,8 @@ _PACKAGES = (
     "opencv-python-headless",
     "faiss-cpu",
     "falconn",
+    "onnxruntime",
+    "kademlia",
     "gptcache",
     "lshashpy3",
     "pyzmq",
@@ -62,9 +64,14 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str:
-    """Commit of the working tree, with ``+`` if it has uncommitted changes; empty outside a repository."""
-    folder = Path(__file__).resolve().parent
+    """Commit of the working tree, with ``+`` if it has uncommitted changes; empty outside a repository.
+
+    An installed package may lie in a repository of its user, whose files it does not belong to.
+    """
+    path = Path(__file__).resolve()
+    folder = path.parent
     try:
+        _git(folder, "ls-files", "--error-unmatch", path.name)
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")
         return commit + "+" * bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):

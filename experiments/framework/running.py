@@ -34,6 +34,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     not_judged,
 )
+from nearsight.experiments.framework.numbers import counted, grouped
 from nearsight.experiments.framework.result_files import ResultFolder
 
 
@@ -273,6 +274,7 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
         ) from error
     summary = {
         **information,
+        "mixed": mixed_provenance(rows, information),
         "metrics": metrics,
         "targets": [asdict(target) for target in targets],
     }
@@ -292,6 +294,29 @@ def table_of(experiment: Experiment, summary: Mapping[str, Any]) -> Table:
     lines = list(experiment.table(summary))
     columns = list(dict.fromkeys(name for line in lines for name in line))
     return columns, [[line.get(name, "") for name in columns] for line in lines]
+
+
+def mixed_provenance(rows: Sequence[StoredRow], information: Mapping[str, Any]) -> list[str]:
+    """Commits, machines, Pythons and versions of the rows, where they are not only those of ``run.json``.
+
+    That file has those of the start of a run. A run that was continued later, or that uses rows of other
+    experiments, has rows of others.
+    """
+    stated = _provenance(information["configuration"], information["environment"])
+    found = []
+    for column in ("commit", "machine", "python", "versions"):
+        groups = grouped(rows, column)
+        if groups.keys() <= {stated[column]}:
+            continue
+        common: set[str] = set()
+        if column == "versions":  # a long list, most of which is the same
+            common = set.intersection(*(set(str(value).split()) for value in (stated[column], *groups)))
+        parts = []
+        for value, group in groups.items():
+            words = " ".join(word for word in value.split() if word not in common)
+            parts.append(f"{words or 'others'} ({counted(len(group), 'row')})")
+        found.append(f"{column}: {', '.join(parts)}")
+    return found
 
 
 def _provenance(configuration: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, str | int]:

@@ -6,7 +6,8 @@ by cross-validation.
 
 Recall = correct / relevant. Precision = correct / answered; an answer to a noise query is wrong. f(k) is the
 mean time of match and verification. Relevant and noise queries have half of the weight each, because their
-times differ and the dissertation does not define how it combined them.
+times differ and the dissertation does not define how it combined them. Where a data set has only one of the
+two kinds for a subset, such as relevant photos for a cache of all objects, f(k) is unknown there.
 
 Times are CPU times of the one thread that works: the time of a lookup on this machine without other load.
 Load during the measurement must not have a permanent effect on the profile; `LookupCorrection` accounts for
@@ -201,7 +202,18 @@ def measure(
             chosen = rng.choice(len(data.models), size=k, replace=False)
             rows.append(_measure_subset(data, chosen, subset, plan, settings, rng))
             progress(1)
-    return tuple(rows)
+    return _comparable(rows)
+
+
+def _comparable(rows: Sequence[SubsetRow]) -> tuple[SubsetRow, ...]:
+    """Leave out the times of subsets with one kind of photos, unless no subset has both kinds."""
+    both = [row.relevant > 0 and row.noise > 0 for row in rows]
+    if not any(both):
+        return tuple(rows)
+    unknown = float("nan")
+    return tuple(
+        row if has_both else replace(row, lookup_ms=unknown) for row, has_both in zip(rows, both, strict=True)
+    )
 
 
 def _measure_subset(
@@ -254,7 +266,7 @@ def _ask(recognizer: ObjectRecognizer, queries: Sequence[PreparedQuery]) -> tupl
 
 
 def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:
-    """Mean and standard deviation over the subsets of each size; sizes without any photo are left out."""
+    """Mean and standard deviation over the subsets of each size; sizes without a time are left out."""
     points = []
     for k in sorted({row.k for row in rows if not np.isnan(row.lookup_ms)}):
         at_k = [row for row in rows if row.k == k]

@@ -65,10 +65,12 @@ class Result(_Run):
     """Numbers computed from the rows."""
     targets: tuple[Target, ...]
     """Targets with their verdicts."""
+    mixed: tuple[str, ...] = ()
+    """Commits, machines and versions of rows of other environments; see `running.mixed_provenance`."""
     picture: bytes = b""
     """PNG data; empty if there is no picture."""
     problems: tuple[str, ...] = ()
-    """Descriptions of missing or damaged parts."""
+    """Descriptions of missing or damaged parts, and of rows of other environments."""
 
     @property
     def smoke(self) -> bool:
@@ -192,7 +194,9 @@ def _with_picture(result: Result) -> Result:
         picture = (result.folder / f"{result.experiment}.png").read_bytes()
     except OSError:
         picture = b""
-    problems = []
+    problems = [
+        f"Not all rows are of the environment in which the run began; {text}." for text in result.mixed
+    ]
     if not picture.startswith(_PNG):
         again = command(result.experiment, result.configuration, result.folder, verb="plot")
         problems.append(f"The picture is missing or damaged; `{again}` draws it again.")

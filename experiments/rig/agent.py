@@ -345,12 +345,12 @@ def alive(record: Order | None) -> bool:
     if not record:
         return False
     child = _CHILDREN.get(record["pid"])
-    if child is None:
-        since = started(record["pid"])
-        return since is not None and since == record["started"]
-    if child.poll() is not None:
+    if child is not None and child.poll() is not None:
         _CHILDREN.pop(record["pid"], None)
-    return child.returncode is None
+        child = None
+    since = started(record["pid"])
+    # Without start times, as on other systems than Linux, only children of this process are known.
+    return since == record["started"] and (since is not None or child is not None)
 
 
 def usage(pid: int) -> tuple[float, int]:

@@ -69,6 +69,8 @@ class PartSummary:
     """Runs in which photos were sent late, with the 99th percentile of the delay [ms]."""
     timeout_s: float
     """Deadline of each request [s]; in percentiles, requests without an answer count with at least this."""
+    commits: Sequence[str]
+    """Commits of nearsight at which the runs were measured; empty text: unknown."""
 
 
 def summarise_sweep(cells: Sequence[Cell], out: Path, timeout_s: float) -> tuple[PartSummary, ...]:
@@ -108,6 +110,7 @@ def _summary(configuration: str, point: str, folders: Sequence[Path], timeout_s:
             if (late_ms := summarise(run, timeout_s).sent_late_ms) > LATE_MS
         },
         timeout_s=timeout_s,
+        commits=tuple(dict.fromkeys(one["environment"]["commit"] for one in facts)),
     )
 
 
@@ -184,7 +187,7 @@ def _cost_cells(part: PartSummary) -> tuple[str, ...]:
 
 
 def notes(parts: Sequence[PartSummary]) -> list[str]:
-    """Remarks on the tables: errors of the links, and runs whose photos were sent late."""
+    """Remarks on the tables: errors of the links, runs whose photos were sent late, and several commits."""
     links = [part.links for part in parts if part.links.links]
     found = []
     if links:
@@ -204,6 +207,12 @@ def notes(parts: Sequence[PartSummary]) -> list[str]:
         found.append(
             f"A machine was overloaded, photos were sent late (99th percentile): {', '.join(late)}. "
             "These latencies are not valid: remove these folders, and the same command measures them again"
+        )
+    commits = dict.fromkeys(commit or "unknown" for part in parts for commit in part.commits)
+    if len(commits) > 1:
+        found.append(
+            f"Runs were measured at several commits of nearsight: {', '.join(commits)}. "
+            "With --fresh, the same command measures all of them again"
         )
     return found
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from nearsight.common.background.futures import completed, then
 from nearsight.common.catalogue.answers import FetchedModels, Listing
-from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.errors import DeadlineExceeded, NearsightError, NotFound
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -207,9 +207,8 @@ class TwinEdge:
         """The work of extraction and lookup [s], and the action that follows it."""
         query, flow, now_s = request.query, request.flow, self._events.now_s
         looks = query.may_work and self.cache.size > 0
-        if not looks and self.cache.result is None:  # forwarded without a lookup
-            begin = partial(flow.begin, query, now_s)
-            return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
+        if not looks and self.cache.result is None:
+            return self._costs.small_s, lambda: self._forward(request, now_s)
         photo, result_s = query.tier_request.photo, 0.0
         effect = flow.begin(query, now_s, now_s)
         if isinstance(effect, Look) and effect.stage is self.cache.result:
@@ -229,6 +228,14 @@ class TwinEdge:
         )
         work_s = result_s + query.extraction_s + query.lookup_s
         return work_s, lambda: self._looked(request, effect)
+
+    def _forward(self, request: _EdgeRequest, begun_s: float) -> None:
+        """Forward a photo without a lookup, unless the cache got its first objects in the meantime."""
+        if request.query.may_work and self.cache.size > 0:
+            self.processor.run(*self._begin(request))
+        else:
+            effect = request.flow.begin(request.query, begun_s, self._events.now_s)
+            self._carry_out(request, effect)
 
     def _looked(self, request: _EdgeRequest, effect: Effect[EdgeQuery] | None) -> None:
         if isinstance(effect, Look):
@@ -258,6 +265,8 @@ class TwinEdge:
         def arrived(outcome: Reply | NearsightError) -> None:
             now_s = self._events.now_s
             request.next_tier_ms += (now_s - sent_s) * 1e3
+            if now_s - sent_s > step.timeout_s:  # the daemon's call has ended, so it learns nothing from this
+                outcome = DeadlineExceeded("no answer from the cloud in time")
             self._carry_out(
                 request, report_outcome(request.flow, step.attempt, outcome, tier_request.size_bytes, now_s)
             )

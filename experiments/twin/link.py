@@ -58,18 +58,26 @@ class TwinLink:
         self.events = events
         self._up, self._down = (LinkDirection(rng) for _ in range(2))
         self.up_bytes = self.down_bytes = 0
-        """Bytes that entered each direction since the last `reshape`."""
+        """Bytes of messages that arrived in each direction since the last `reshape`, as the shaper counts."""
         self.reshape(shape)
 
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the server; daemons spend ``extra_s`` after the link."""
-        self.up_bytes += size_bytes
-        self.events.at(self._up.admit(size_bytes, self.events.now_s) + extra_s, arrived)
+
+        def arrive() -> None:
+            self.up_bytes += size_bytes
+            arrived()
+
+        self.events.at(self._up.admit(size_bytes, self.events.now_s) + extra_s, arrive)
 
     def down(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the client; daemons spend ``extra_s`` after the link."""
-        self.down_bytes += size_bytes
-        self.events.at(self._down.admit(size_bytes, self.events.now_s) + extra_s, arrived)
+
+        def arrive() -> None:
+            self.down_bytes += size_bytes
+            arrived()
+
+        self.events.at(self._down.admit(size_bytes, self.events.now_s) + extra_s, arrive)
 
     def connect(self, connected: Action, extra_s: float = 0.0) -> None:
         """Simulate ZeroMQ's handshake: signatures, versions, then readiness, each after the other side's.
@@ -197,7 +205,8 @@ def tier_over_link(link: TwinLink, way_s: float, costs: Costs, ask: TierAccess) 
     """Access to a tier at the other end of a link.
 
     Daemons typically spend ``way_s`` on each way, in addition to the link. The first request waits for the
-    connection.
+    connection. As in the daemons, a request carries the time left until its deadline, and the tier counts it
+    from the arrival: a tier also serves what was on the link for too long.
     """
     connection = Connection(link, costs.model.connect_ms / 1e3)
 
@@ -207,9 +216,15 @@ def tier_over_link(link: TwinLink, way_s: float, costs: Costs, ask: TierAccess) 
         def back(outcome: Reply | NearsightError) -> None:
             link.down(answer_bytes(outcome), lambda: answered(outcome), this_s)
 
-        connection.when_connected(
-            lambda: link.up(tier_request.size_bytes, lambda: ask(tier_request, deadline_s, back), this_s)
-        )
+        def send() -> None:
+            left_s = deadline_s - link.events.now_s
+            link.up(
+                tier_request.size_bytes,
+                lambda: ask(tier_request, link.events.now_s + left_s, back),
+                this_s,
+            )
+
+        connection.when_connected(send)
 
     return put
 
@@ -222,10 +237,10 @@ def call_over_link(
 ) -> Future[A]:
     """Send a small request over an established connection; the future completes within ``timeout_s``.
 
-    ``serve`` gets the request at the other end: its deadline, and a callback for the answer.
+    ``serve`` gets the request at the other end: its deadline, ``timeout_s`` from its arrival, and a callback
+    for the answer.
     """
     future: Future[A] = pending()
-    deadline_s = link.events.now_s + timeout_s
 
     def arrived(outcome: A | NearsightError) -> None:
         if future.done():
@@ -238,6 +253,6 @@ def call_over_link(
     def back(outcome: A | NearsightError) -> None:
         link.down(answer_bytes(outcome), lambda: arrived(outcome), way_s)
 
-    link.up(REQUEST_BYTES, lambda: serve(deadline_s, back), way_s)
-    link.events.at(deadline_s, lambda: arrived(DeadlineExceeded("no answer in time")))
+    link.up(REQUEST_BYTES, lambda: serve(link.events.now_s + timeout_s, back), way_s)
+    link.events.after(timeout_s, lambda: arrived(DeadlineExceeded("no answer in time")))
     return future

@@ -61,9 +61,8 @@ def test_the_table_has_every_row(result: Benchmark) -> None:
     assert console.export_text().count("multihash") == 2
 
 
-def test_a_backend_that_is_not_installed_is_skipped_and_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _without_falconn(monkeypatch: pytest.MonkeyPatch) -> None:
     build = ObjectRecognizer.build
 
     def refuse(models: object, settings: object) -> ObjectRecognizer:
@@ -72,6 +71,17 @@ def test_a_backend_that_is_not_installed_is_skipped_and_named(
         return build(models, settings)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ObjectRecognizer, "build", refuse)
+
+
+@pytest.mark.usefixtures("_without_falconn")
+def test_without_any_of_the_backends_nothing_is_measured(folder: Path) -> None:
+    with pytest.raises(MissingDependency, match="no falconn") as caught:
+        run(folder, backends=("falconn",))
+    assert caught.value.advice == "make falconn"
+
+
+@pytest.mark.usefixtures("_without_falconn")
+def test_a_backend_that_is_not_installed_is_skipped_and_named(folder: Path) -> None:
     result = run(folder, objects=(3,), backends=("multihash", "falconn"))
     assert [row["backend"] for row in result.rows] == ["multihash"]
     assert "make falconn" in result.content()["environment"]["not_installed"]["falconn"]

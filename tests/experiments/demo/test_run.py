@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.errors import INTERRUPTED
+from nearsight.common.errors import INTERRUPTED, SetupError
+from nearsight.common.folder_lock import locked
 from nearsight.experiments.demo import run
 from nearsight.experiments.demo.picture import PICTURE, ROWS, SUMMARY
 from nearsight.experiments.demo.report import ConfigurationResult
-from nearsight.experiments.demo.scenario import CONFIGURATIONS
+from nearsight.experiments.demo.scenario import CONFIGURATIONS, QUICK
 from nearsight.experiments.rig.rows import RequestRow
 
 Interrupted = Callable[[int], None]
@@ -57,3 +58,13 @@ def test_an_interrupted_demo_leaves_no_results_of_an_earlier_one(
     interrupted(0)
     assert list(tmp_path.iterdir()) == []
     assert "results" not in capsys.readouterr().err
+
+
+def test_a_second_demo_in_one_folder_is_refused_and_leaves_the_results(
+    interrupted: Interrupted, tmp_path: Path
+) -> None:
+    interrupted(1)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with locked(tmp_path), pytest.raises(SetupError, match="another command works in"):
+        run.run_demo(QUICK, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

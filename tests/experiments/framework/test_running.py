@@ -30,6 +30,7 @@ from nearsight.experiments.framework.running import (
     check,
     conclude,
     missing_cells,
+    mixed_provenance,
     prepare,
     run_cell,
     run_cells,
@@ -107,6 +108,28 @@ def test_each_row_has_the_provenance_of_the_run_that_measured_it(
         with pytest.raises(Unavailable) if fails_at else nullcontext():
             run(experiment, tmp_path)
     assert [row["commit"] for row in ResultFolder(tmp_path).rows()] == ["before", "before", "after", "after"]
+    assert ResultFolder(tmp_path).summary()["mixed"] == ["commit: before (2 rows), after (2 rows)"]
+
+
+def test_rows_of_one_run_are_of_its_environment(tmp_path: Path) -> None:
+    run(Squares(), tmp_path)
+    assert ResultFolder(tmp_path).summary()["mixed"] == []
+
+
+def test_of_several_versions_only_those_that_differ_are_named() -> None:
+    information = {
+        "configuration": RunOptions().configuration(),
+        "environment": running.describe_environment(),
+    }
+    environment = {**information["environment"], "versions": {"numpy": "2.1", "scipy": "1.1"}}
+    same = {name: str(environment[name]) for name in ("commit", "machine", "python")}
+    rows = [{**same, "versions": one} for one in ("numpy=2.1 scipy=1.1", "numpy=2.2 scipy=1.1", "scipy=1.1")]
+    information = {**information, "environment": environment}
+    assert mixed_provenance(rows, information) == [
+        "versions: numpy=2.1 (1 row), numpy=2.2 (1 row), others (1 row)"
+    ]
+    assert mixed_provenance(rows[:1], information) == []
+    assert mixed_provenance([{**rows[0], "commit": "older"}], information) == ["commit: older (1 row)"]
 
 
 def test_a_run_whose_finished_cells_disappear_leaves_the_rows_of_another_run(tmp_path: Path) -> None:

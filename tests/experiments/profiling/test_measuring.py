@@ -96,6 +96,17 @@ def test_every_subset_is_measured_with_relevant_and_noise_photos(data: PreparedD
     assert all(row.recall == 1.0 and row.precision == 1.0 and row.lookup_ms > 0 for row in rows)
 
 
+def test_a_cache_of_all_objects_has_no_time_if_no_photo_shows_another_object(data: PreparedData) -> None:
+    photos = tuple(query for query in data.queries if query.object_id is not None)
+    known = PreparedData("known", data.models, photos, 1.0)
+    rows = measure(known, ProfilingPlan(sizes=(1, 4, 8), subsets=2), SETTINGS, nothing)
+    assert {row.k: bool(np.isnan(row.lookup_ms)) for row in rows} == {1: False, 4: False, 8: True}
+    profile = fit_profile(rows, known, SETTINGS, 0.0)
+    assert [point.k for point in profile.measurements if point.k > 1] == [4]
+    assert profile.largest_k == 8
+    assert all(row.recall == 1.0 for row in rows if row.k == 8)
+
+
 def test_the_same_seed_draws_the_same_subsets_and_photos(data: PreparedData) -> None:
     plan = ProfilingPlan(sizes=(4,), subsets=2, relevant=2, noise=2, seed=7)
     runs = [measure(data, plan, SETTINGS, nothing) for _ in range(2)]

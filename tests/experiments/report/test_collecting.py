@@ -37,6 +37,14 @@ def test_a_finished_run_is_read_with_options_targets_and_picture(tmp_path: Path)
     assert (result.reached, result.targets[0].text) == (1, "p50 below 100 ms")
 
 
+def test_a_result_with_rows_of_other_environments_says_so(tmp_path: Path) -> None:
+    stored = write_result(tmp_path / "queue")
+    stored.keep_summary({**stored.summary(), "mixed": ["commit: a (2 rows), b (1 row)"]})
+    (result,) = collect(tmp_path, ENTRIES).results
+    (problem,) = result.problems
+    assert problem.endswith("; commit: a (2 rows), b (1 row).")
+
+
 def test_the_folder_with_the_name_of_the_experiment_is_first_and_smoke_runs_are_last(tmp_path: Path) -> None:
     for name in ("queue-seed10", "queue-seed2", "queue"):
         write_result(tmp_path / name)

@@ -110,6 +110,20 @@ def test_another_process_that_reuses_the_process_id_is_not_stopped(call: Calls, 
         other.send_signal(signal.SIGKILL)
 
 
+def test_another_child_of_this_process_that_reuses_the_process_id_is_not_stopped(tmp_path: Path) -> None:
+    place = {"folder": str(tmp_path)}
+    child = agent.launch({**place, "name": "cloud", "command": [sys.executable, "-S", "-c", SLEEPS]})
+    try:
+        (tmp_path / "edge.run").write_text(json.dumps({"pid": child.pid, "started": 1}))
+        running = {name: state["running"] for name, state in agent.state(place).items()}
+        assert running == {"cloud": True, "edge": False}
+        assert agent.stop({**place, "names": ["edge"]})["stopped"] == 0
+        assert child.poll() is None
+    finally:
+        agent.stop({**place, "grace_s": 0.0})
+        child.wait()
+
+
 def test_no_process_is_stopped_on_systems_without_start_times_of_processes(call: Calls) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as other:
         with pytest.MonkeyPatch.context() as patch:

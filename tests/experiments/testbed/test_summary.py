@@ -25,6 +25,7 @@ ROW = RequestRow(
 )
 TIMEOUT_S = 5.0
 FACTS_OF_A_RUN = {
+    "environment": {"commit": "aa11"},
     "seconds": 10.0,
     "cpu_s": {"box/edge-main": 1.0, "box/link-to-cloud": 9.0, "server/cloud": 0.5},
     "links": {
@@ -92,6 +93,14 @@ def test_runs_with_late_photos_are_named(cells: list[Cell], tmp_path: Path) -> N
     late = notes(summarise_sweep(cells, tmp_path, TIMEOUT_S))[1]
     assert "bounded/baseline/run-2 (300 ms)" in late
     assert "run-1" not in late
+
+
+def test_commits_of_a_sweep_that_was_continued_later_are_named(cells: list[Cell], tmp_path: Path) -> None:
+    assert not any("commits" in note for note in notes(summarise_sweep(cells, tmp_path, TIMEOUT_S)))
+    later = {**FACTS_OF_A_RUN, "environment": {"commit": "bb22"}}
+    (tmp_path / cells[-1].name / FACTS).write_text(json.dumps(later))
+    note = notes(summarise_sweep(cells, tmp_path, TIMEOUT_S))[-1]
+    assert note.startswith("Runs were measured at several commits of nearsight: aa11, bb22.")
 
 
 def test_the_picture_shows_lower_bounds_of_configurations_without_answers(

@@ -150,6 +150,14 @@ def test_an_edge_answers_repeated_requests() -> None:
     assert rows[-1].latency_ms < 50 < rows[0].latency_ms
 
 
+def test_a_photo_is_answered_that_an_edge_begins_to_forward_before_its_first_objects_come() -> None:
+    costs = _EXACT.model_copy(update={"small_ms": 50.0})
+    photos = [(0.05 * number, _KNOWN) for number in range(40)]
+    rows = _alone(10.0, *photos, costs=costs).play(EDGE_CACHE).rows
+    assert {row.answered_by for row in rows} == {"edge", "cloud"}
+    assert max(row.latency_ms for row in rows) < 1000.0
+
+
 def test_the_cache_of_an_edge_is_settled_at_the_start_also_with_slow_builds() -> None:
     last = replace(_KNOWN, object_id=OBJECT_IDS[-1])
     taught = [(f"before-{number}", name) for number, name in enumerate(OBJECT_IDS)]

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import xxhash
 
-from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.common.errors import CorruptStore, NotFound, SetupError
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.prefetching.device_profile import DeviceProfile
@@ -85,6 +85,8 @@ def machines_of(options: RunOptions) -> Machines:
     ------
     NotFound
         If costs of this machine are requested and were not measured; see `measure_machines`.
+    SetupError
+        If they differ from those with which the run began, of which ``costs_mark`` is the mark.
     """
     if options.costs == PAPER:
         return paper_machines()
@@ -95,7 +97,13 @@ def machines_of(options: RunOptions) -> Machines:
         costs = CostModel.assumed()
         return Machines(costs, hardware, PhotoKind.of(costs))
     costs = CostModel.load(_costs_path(options))
-    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)))
+    found = Machines(costs, hardware, PhotoKind.load(_photos_path(options)))
+    if options.costs_mark not in {"", found.mark}:
+        raise SetupError(
+            "the costs of this machine were measured again by another run",
+            advice="measure all parts with the new costs: --fresh, or another folder with --out",
+        )
+    return found
 
 
 def paper_machines() -> Machines:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import NotFound, SetupError
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.cachier.scale import machines
@@ -93,6 +93,15 @@ def test_the_mark_of_machines_changes_with_the_costs() -> None:
     marks = [machines_of(replace(smoke, costs=costs)).mark for costs in ("measured", "paper", "testbed")]
     assert len(set(marks)) == 3
     assert machines_of(smoke).mark == marks[0]
+
+
+def test_a_run_ends_when_another_one_measures_the_costs_again(measured: RunOptions) -> None:
+    begun = replace(measured, costs_mark=machines_of(measured).mark)
+    assert machines_of(begun) == machines_of(measured)
+    again = CostModel.assumed().model_copy(update={"call_ms": 2.0})
+    again.save(measured.museums.parent / "testbed/scale/costs.json")
+    with pytest.raises(SetupError, match="measured again by another run"):
+        machines_of(begun)
 
 
 def test_missing_measured_costs_are_an_error(tmp_path: Path) -> None:
