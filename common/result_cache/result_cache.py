@@ -257,6 +257,7 @@ class ResultCache(Generic[K, Y]):
         for one in coarser:
             if (entry := self._entries.get(one)) is not None:
                 self._refresh.inferred(entry, value, 0)
+                entry.expires_s = now_s + self._ttl_s
         return lookups
 
     def adopt(self, found: Iterable[tuple[K, Entry[Y]]]) -> None:
