@@ -48,7 +48,7 @@ class ApproximateKeyCache(Generic[X, Y]):
     ttl_s : float
         Time after which a result that was not confirmed is deleted [s].
     wait_s : float
-        Timeout of a lookup that waits for an inference for the same key in another thread [s].
+        Timeout of a lookup that waits for inferences for the same key in other threads [s].
     rng : random.Random, optional
         Selects the served lookups that are verified under a budget. The default is unpredictable; a seeded
         generator makes a run repeatable.
@@ -64,7 +64,9 @@ class ApproximateKeyCache(Generic[X, Y]):
     Notes
     -----
     Source: approximate-key caching, algorithm 1 with equation 6. Thread-safe. The classifier runs in the
-    calling thread, for one lookup per key at a time. Nothing is written to disk.
+    calling thread, for one lookup per key at a time. Other lookups of the key wait, and are then served or
+    verified as if they came later. So threads do not change the share of wrong answers. Nothing is written to
+    disk.
 
     Raises
     ------
@@ -118,25 +120,30 @@ class ApproximateKeyCache(Generic[X, Y]):
         InvalidArgument
             If the input has no hashable key, or if the results cannot be compared, such as arrays.
         DeadlineExceeded
-            If another thread has been running the classifier for this key for ``wait_s`` seconds.
+            If other threads have been running the classifier for this key for ``wait_s`` seconds.
         Exception
             Any error of the classifier; nothing is cached then.
         """
         keys = self._keys(x)
         if not all(keys):
             return self._classify(x)
-        with self._lock:
-            now_s = self._clock.monotonic()
-            path = self._path(keys, now_s)
-            key = path[-1]
-            entry = self._cache.find(key, now_s)
-            if entry is not None:
-                value = entry.value
-                self._report(keys, value, 0, now_s)
-                return value
-            first = key not in self._running
-            inference = self._running.setdefault(key, Future())
-        return self._infer(keys, path, x, inference) if first else self._result_of(inference)
+        ends_s = self._clock.monotonic() + self._wait_s
+        while True:
+            with self._lock:
+                now_s = self._clock.monotonic()
+                path = self._path(keys, now_s)
+                key = path[-1]
+                running = self._running.get(key)
+                if running is None:
+                    entry = self._cache.find(key, now_s)
+                    if entry is not None:
+                        value = entry.value
+                        self._report(keys, value, 0, now_s)
+                        return value
+                    inference = self._running[key] = Future()
+            if running is None:
+                return self._infer(keys, path, x, inference)
+            self._wait_for(running, ends_s - now_s)
 
     def correct(self, x: X, value: Y) -> None:
         """Set the result of this input to ``value``, which is known to be correct (e.g. from the user)."""
@@ -152,7 +159,7 @@ class ApproximateKeyCache(Generic[X, Y]):
     def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
         """Delete the results for which ``stale`` returns True, by default all; returns their number.
 
-        The result of an inference in progress is returned to the waiting lookups but not cached.
+        The result of an inference in progress is returned but not cached, and not used for waiting lookups.
         """
         with self._lock:
             self._running.clear()
@@ -245,13 +252,13 @@ class ApproximateKeyCache(Generic[X, Y]):
         ):
             self._cache.adopt(self._selection.entries())
 
-    def _result_of(self, inference: Future[Y]) -> Y:
-        """Wait for the result of another thread's inference."""
-        if not wait([inference], min(self._wait_s, threading.TIMEOUT_MAX)).done:
+    def _wait_for(self, inference: Future[Y], left_s: float) -> None:
+        """Wait for another thread's inference; raises its error."""
+        if not wait([inference], min(max(0.0, left_s), threading.TIMEOUT_MAX)).done:
             raise DeadlineExceeded(
                 f"the classifier has not answered another lookup of this key within {self._wait_s:g} s"
             )
-        return inference.result()
+        inference.result()
 
     def _ended(self, key: Hashable, inference: Future[Y]) -> bool:
         """Remove an inference; False if it was already removed."""

@@ -148,7 +148,7 @@ class SequentialTest:
         agrees = not entry.inferences or entry.value == value
         if lookups:
             self.budget.note(lookups, 0 if agrees else lookups - 1)
-        if lookups and entry.inferences:
+        if lookups and entry.due:
             self._histories.learn(entry, agrees=agrees)
         count(entry, value, agrees=agrees)
         self.schedule(entry)

@@ -35,6 +35,9 @@ class Entry(Generic[Y]):
     """Remaining lookups to serve before the next verification."""
     represented: int = 0
     """Number of served lookups that the next verification represents."""
+    due: bool = False
+    """Whether a lookup was selected for verification. Other inferences for the key do not represent the
+    served lookups."""
     inferences: int = 0
     """Inferences that agreed with the value; with auto-refresh, only consecutive ones."""
     conflicts: int = 0
@@ -57,8 +60,8 @@ class Refresh(Protocol):
         value : object
             The result of the inference.
         lookups : int
-            Number of lookups that the inference represents: itself and those served before it; 0 if it was
-            not scheduled.
+            Number of lookups that the inference represents: itself and, if it was due, those served before
+            it; 0 if it counts for another entry.
 
         Returns
         -------
@@ -213,6 +216,7 @@ class ResultCache(Generic[K, Y]):
             return None
         self._entries.move_to_end(key)
         if not entry.to_serve:
+            entry.due = True
             self.counts.verifying += 1
             return None
         entry.to_serve -= 1
@@ -239,8 +243,8 @@ class ResultCache(Generic[K, Y]):
         Returns
         -------
         int
-            Number of lookups that this inference represents: itself and those served before it; 0 if it was
-            not scheduled.
+            Number of lookups that this inference represents: itself and, if it was due, those served before
+            it.
         """
         entry = self._entries.get(key)
         lookups = 1
@@ -253,6 +257,7 @@ class ResultCache(Generic[K, Y]):
         for one in coarser:
             if (entry := self._entries.get(one)) is not None:
                 self._refresh.inferred(entry, value, 0)
+                entry.expires_s = now_s + self._ttl_s
         return lookups
 
     def adopt(self, found: Iterable[tuple[K, Entry[Y]]]) -> None:
@@ -295,13 +300,14 @@ class ResultCache(Generic[K, Y]):
     def _verify(self, entry: Entry[Y], value: Y | None) -> int:
         """Record an inference for the key of this entry; returns the number of lookups that it represents."""
         agrees = entry.value == value
-        served = 0 if entry.to_serve else entry.represented
+        served = entry.represented if entry.due else 0
         self.wrong_hits.note(served, wrong=not agrees)
         self.recent_errors.note(served, wrong=not agrees)
         self.recent_errors.note(1, wrong=False)
         self.counts.corrections += not agrees
-        lookups = 0 if entry.to_serve else served + 1
-        if self._refresh.inferred(entry, value, lookups):
+        all_due = self._refresh.inferred(entry, value, served + 1)
+        entry.due = False
+        if all_due:
             for one in self._entries.values():
                 one.to_serve = one.represented = 0
-        return lookups
+        return served + 1

@@ -125,18 +125,17 @@ class Shadow(Generic[Y]):
             entry = self.entries.get(key)
             if entry is None or entry.expires_s <= now_s:
                 self._put(key, answer, represented, now_s)
-                return
+                break
             self.entries.move_to_end(key)
             path.append(entry)
-            if number == self.levels[-1] or not entry.conflicts:
-                break
-            if self._histories.conflict(entry) <= self.price:
+            refused = entry.conflicts > 0 and self._histories.conflict(entry) > self.price
+            if number == self.levels[-1] or not refused:
+                if represented:
+                    agrees = entry.value == answer
+                    self.recent.note(self._histories.conflict(entry), represented, wrong=not agrees)
+                    self._histories.learn(entry, agrees=agrees)
                 break
         if represented:
-            entry = path[-1]
-            agrees = entry.value == answer
-            self.recent.note(self._histories.conflict(entry), represented, wrong=not agrees)
-            self._histories.learn(entry, agrees=agrees)
             for one in path:
                 self._count(one, answer, now_s)
 

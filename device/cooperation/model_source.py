@@ -125,7 +125,6 @@ class CooperativeModelSource:
         if reply is not None:
             # Only the model is returned, without other fields of the peer's answer.
             response: GetObjectModelsResponse = reply.message
-            response.revision = self._context.digests.revision
             del response.missing[:], response.left_out[:]
             self._account.add(peer_models=1, peer_bytes=reply.received_bytes)
             self._from_tier.discard(search.object_id)
@@ -139,7 +138,7 @@ class CooperativeModelSource:
         answer.add_done_callback(lambda done: _pass_on(done, result))
 
     def _from_peers(self, search: _Search) -> Steps[Reply | None]:
-        """The model in the store or of a holder; None if there is none."""
+        """The listed model in the store or of a holder; None if there is none."""
         neighbours, digests = self._context.neighbours, self._context.digests
         while neighbours() and not digests.listed and self._has_time_to_wait(search):
             yield None, POLL_S
@@ -154,7 +153,10 @@ class CooperativeModelSource:
             holders = {node for item in items if (node := holder_of(item)) is not None}
             reply = yield from self._from_holders(search, listed, holders)
         self._end_waiting(search, key, in_vain=reply is None)
-        return reply
+        if reply is not None:
+            # Read first: a listing that arrives after the comparison has another revision.
+            reply.message.revision = digests.revision
+        return reply if digests.of(search.object_id) == listed else None  # else it was replaced meanwhile
 
     def _items(self, search: _Search, key: str) -> Steps[Sequence[bytes]]:
         """Read the holders of the model from the store, or the model itself; none if a tier must be asked.

@@ -105,6 +105,8 @@ class Membership:
         self._nodes: dict[NodeId, TrackedPeer] = {}
         self._own_endpoints: set[str] = set()
         self._static = {where: who for who, where in static if who != own}
+        self._at_static: dict[str, NodeId] = {}
+        """The node that last answered at each endpoint. Without keys, a restarted node has another id."""
         self._pings = PingLimits(settings.period_s)
         self._left: FIFOCache[NodeId, int] = FIFOCache(REMEMBERED_DEPARTURES)
         self._now_s = float("inf")
@@ -214,7 +216,7 @@ class Membership:
                 self._conflict(self.own, ping.endpoint)
             return
         if ping.endpoint in self._static:
-            self._static[ping.endpoint] = reply.node_id
+            self._at_static[ping.endpoint] = reply.node_id
         self._answered(ping.endpoint, reply)
         node = self._nodes.get(reply.node_id)
         if node is not None and node.endpoint == ping.endpoint:
@@ -407,5 +409,5 @@ class Membership:
     def _ping_static_peers(self) -> None:
         endpoints = {node.endpoint for node in self._nodes.values()}
         for endpoint, node_id in self._static.items():
-            if endpoint not in endpoints and (node_id is None or node_id not in self._nodes):
+            if endpoint not in endpoints and self._at_static.get(endpoint, node_id) not in self._nodes:
                 self._ping(node_id, endpoint, force=True)

@@ -56,6 +56,16 @@ class ItemsRead:
     produces them [ms]. 0: no device does, so the caller should."""
 
 
+@dataclass(slots=True, eq=False)
+class _OwnWrite:
+    """A write of this device that has not ended."""
+
+    item: bytes | None
+    """The item that it adds to a list or removes; None if it sets or deletes the key."""
+    superseded: bool = False
+    """Whether this device has begun a later write of the item or key, which must prevail."""
+
+
 @dataclass(slots=True)
 class LocalReplicaKeys:
     """Keys for which this device is a replica. Valid while its view of the cluster is unchanged."""
@@ -73,6 +83,8 @@ class KVStore:
     answered. Their callbacks run on threads of the network and must not block.
 
     A key holds one kind of value, and the last write decides which: a value put over a list ends the list.
+    Writes of this device take effect in the order of the calls, also if a call does not wait for the previous
+    one.
 
     Parameters
     ----------
@@ -93,6 +105,8 @@ class KVStore:
             calls.shared.stamps, rng, max(_REMEMBERED_KEYS, calls.settings.max_keys)
         )
         self._local_keys = LocalReplicaKeys(None, all_keys=False)
+        self._unfinished: dict[str, dict[bytes | None, _OwnWrite]] = {}
+        """The last writes of this device by key and item, without counters. Protected by ``shared.lock``."""
 
     def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> Future[None]:
         """Set the value of a key; of several puts the last one wins."""
@@ -102,7 +116,7 @@ class KVStore:
                 key, value=Register(bytes(value), self._shared.stamp()), expires_s=self._expiry_s(ttl_s)
             )
 
-        # Any state that overrides it is a later write, so the put is repeated with an even later stamp.
+        # A state that overrides it has a later stamp, so the put is repeated with an even later one.
         return self._write(key, value, entry, lambda *_: False)
 
     def get(self, key: str) -> Future[bytes | None]:
@@ -189,12 +203,18 @@ class KVStore:
 
     def delete(self, key: str) -> Future[None]:
         """Delete a key with any kind of value."""
+        with self._shared.lock:
+            called = Entry(key, cleared=self._shared.stamp())
+            write = self._begun(called)
 
         def clear(_: NodeAnswer) -> Future[Sequence[Entry]]:
-            # The read has moved this device's clock past all writes that must be deleted.
-            return self._write_entry(Entry(key, cleared=self._shared.stamp()))
+            with self._shared.lock:
+                # The read has moved this device's clock past all writes that must be deleted, and also past
+                # later ones of this device.
+                entry = called if write.superseded else Entry(key, cleared=self._shared.stamp())
+            return self._write_entry(entry)
 
-        return then(_and_then(self._read(key), clear), lambda _: None)
+        return self._ends(key, write, then(_and_then(self._read(key), clear), lambda _: None))
 
     def close(self) -> None:
         """Close the store when this device leaves: unfinished and later operations fail with `Cancelled`."""
@@ -256,7 +276,10 @@ class KVStore:
     def _write(
         self, key: str, value: bytes, make: Callable[[], Entry], prevails: Callable[[Entry, Stamp], bool]
     ) -> Future[None]:
-        """Write ``make()``, and repeat until ``prevails(state, stamp)`` for all states that override it."""
+        """Write ``make()``, and repeat until ``prevails(state, stamp)`` for all states that override it.
+
+        Of unfinished writes of this device, only the last one is repeated.
+        """
         limit_bytes = self._calls.settings.value_limit_bytes
         try:
             self._check(key)
@@ -268,18 +291,47 @@ class KVStore:
         except NearsightError as error:
             return failed(error)
 
-        def attempt(repetitions: int) -> Future[None]:
-            entry = make()
+        def attempt(entry: Entry, repetitions: int) -> Future[None]:
             stamp = last_write(entry.value)
 
             def written(known: Sequence[Entry]) -> Future[None]:
                 if repetitions == 0 or all(prevails(newer, stamp) for newer in known):
                     return completed(None)
-                return attempt(repetitions - 1)
+                with self._shared.lock:
+                    if write.superseded:
+                        return completed(None)
+                    again = make()
+                return attempt(again, repetitions - 1)
 
             return _and_then(self._write_entry(entry), written)
 
-        return attempt(MOST_REPETITIONS)
+        with self._shared.lock:
+            first = make()
+            write = self._begun(first)
+        return self._ends(key, write, attempt(first, MOST_REPETITIONS))
+
+    def _begun(self, entry: Entry) -> _OwnWrite:
+        """Record a write of this device, which supersedes earlier ones. Call it with ``shared.lock`` held."""
+        item = entry.value.parts[0].value if isinstance(entry.value, ItemList) else None
+        write, unfinished = _OwnWrite(item), self._unfinished.setdefault(entry.key, {})
+        for each in tuple(unfinished) if item is None else {item, None} & unfinished.keys():
+            unfinished.pop(each).superseded = True
+        unfinished[item] = write
+        return write
+
+    def _ends(self, key: str, write: _OwnWrite, outcome: Future[None]) -> Future[None]:
+        """Forget the write when its outcome is known; returns the outcome."""
+
+        def forget(_: Future[None]) -> None:
+            with self._shared.lock:
+                if write.superseded:
+                    return
+                del self._unfinished[key][write.item]
+                if not self._unfinished[key]:
+                    del self._unfinished[key]
+
+        outcome.add_done_callback(forget)
+        return outcome
 
     def _contribute(self, entry: Entry, repetitions: int = MOST_REPETITIONS) -> Future[None]:
         """Write counts; repeat the write if a deletion that the writer had not received removed them."""

@@ -3,20 +3,22 @@
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument
+from nearsight.common.result_cache import approximate_key_cache
 from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
 from nearsight.common.result_cache.approximations import prefix
 from nearsight.common.result_cache.budget import Budget
 from nearsight.common.result_cache.image_keys import layout_keys
 from support.pictures import picture
-from support.waiting import LONG_S, wait_until
+from support.waiting import LONG_S
 
 
 class Classifier:
@@ -177,15 +179,63 @@ def test_errors_are_estimated_from_verifications() -> None:
     assert wrong / cache.counts.served < cache.wrong_share_bound
 
 
-def test_lookups_that_wait_for_one_inference_are_one_inference(classifier: Classifier) -> None:
-    cache = ApproximateKeyCache(prefix(1), classifier)
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Released by each lookup that begins to wait for another thread."""
+    began = threading.Semaphore(0)
+
+    def announced(*call: Any) -> object:
+        began.release()
+        return wait(*call)
+
+    monkeypatch.setattr(approximate_key_cache, "wait", announced)
+    return began
+
+
+def test_lookups_that_wait_for_one_inference_are_one_inference(
+    classifier: Classifier, waiting: threading.Semaphore
+) -> None:
+    cache = ApproximateKeyCache(prefix(1), classifier, beta=math.inf)
     classifier.go_on.clear()
     with ThreadPoolExecutor(8) as pool:
-        futures = [pool.submit(cache.lookup, [1.0, float(number)]) for number in range(8)]
-        wait_until(lambda: cache.counts.lookups == 8)
+        answers = [pool.submit(cache.lookup, [1.0, float(number)]) for number in range(8)]
+        assert all(waiting.acquire(timeout=LONG_S) for _ in range(7))
         classifier.go_on.set()
-        assert [future.result(LONG_S) for future in futures] == [1.0] * 8
-    assert classifier.calls == 1
+        assert [answer.result(LONG_S) for answer in answers] == [1.0] * 8
+    assert (classifier.calls, cache.counts.missed, cache.counts.served) == (1, 1, 7)
+
+
+@pytest.mark.parametrize("control", [{"beta": 1}, {"beta": 1.5}, {"budget": Budget(error=0.01)}])
+def test_lookups_that_wait_for_an_inference_are_verified_like_later_ones(
+    waiting: threading.Semaphore, control: dict[str, Any]
+) -> None:
+    go_on = threading.Event()
+
+    def classify(x: list[float]) -> float:
+        assert go_on.wait(LONG_S)
+        return x[1]
+
+    cache = ApproximateKeyCache(prefix(1), classify, rng=Random(1), **control)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(cache.lookup, [1.0, truth]) for truth in (5.0, 6.0)]
+        assert waiting.acquire(timeout=LONG_S)
+        go_on.set()
+        assert [answer.result(LONG_S) for answer in answers] == [5.0, 6.0]
+    assert cache.counts.lookups == 2
+
+
+def test_a_lookup_that_waits_does_not_get_a_result_that_was_invalidated_meanwhile(
+    classifier: Classifier, waiting: threading.Semaphore
+) -> None:
+    cache = ApproximateKeyCache(prefix(1), classifier, beta=math.inf)
+    classifier.go_on.clear()
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(cache.lookup, [1.0]) for _ in range(2)]
+        assert waiting.acquire(timeout=LONG_S)
+        cache.invalidate()
+        classifier.go_on.set()
+        assert [answer.result(LONG_S) for answer in answers] == [1.0, 1.0]
+    assert classifier.calls == 2
 
 
 def test_a_key_whose_classifier_hangs_is_free_after_an_invalidation(classifier: Classifier) -> None:
@@ -212,7 +262,9 @@ def test_a_classifier_that_looks_up_its_own_input_fails_after_the_timeout() -> N
 
 
 @pytest.mark.parametrize("waiters", [0, 3])
-def test_results_that_cannot_be_compared_are_refused_for_all_waiting_lookups(waiters: int) -> None:
+def test_results_that_cannot_be_compared_are_refused_for_all_waiting_lookups(
+    waiters: int, waiting: threading.Semaphore
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
     go_on.set()
 
@@ -227,7 +279,7 @@ def test_results_that_cannot_be_compared_are_refused_for_all_waiting_lookups(wai
     go_on.clear()
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(cache.lookup, [1.0]) for _ in range(1 + waiters)]
-        wait_until(lambda: cache.counts.verifying == 1 + waiters)
+        assert all(waiting.acquire(timeout=LONG_S) for _ in range(waiters))
         go_on.set()
         for future in futures:
             with pytest.raises(InvalidArgument, match="compared with =="):

@@ -183,6 +183,15 @@ def test_only_keys_with_conflicting_results_are_split_into_finer_ones() -> None:
     assert len(cache) == 2 + 5, "the coarse key without conflicts is not split"
 
 
+def test_a_coarse_key_with_conflicts_stays_refused_while_its_finer_keys_are_looked_up() -> None:
+    cache: ResultCache[str, int] = ResultCache(sequential(Budget(error=0.01)), 100, ttl_s=60)
+    for second in range(200):
+        *coarser, key = cache.path(["coarse", f"fine {second % 2}"], float(second))
+        assert coarser or second < 2, "the coarse key was forgotten"
+        if cache.find(key, float(second)) is None:
+            cache.learn(key, second % 2, float(second), coarser)
+
+
 @pytest.mark.system
 def test_an_adversary_with_colliding_inputs_cannot_exceed_the_budget() -> None:
     """Half of the lookups are by the adversary, who lets keys be confirmed and then sends another class."""

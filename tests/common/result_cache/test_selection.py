@@ -8,8 +8,9 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
-from nearsight.common.result_cache.budget import Budget
+from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.image_keys import layout_keys
+from nearsight.common.result_cache.result_cache import ResultCache
 from nearsight.common.result_cache.selection import Candidates, Selection, ladders
 
 Input = tuple[int, int, int]
@@ -180,6 +181,21 @@ def test_invalidated_and_corrected_results_are_not_restored_by_a_change_of_the_c
     chooser.invalidate(lambda value: value == "b")
     chooser.forget([(0, 2), (1, 2)])
     assert chooser.entries() == []
+
+
+def test_a_coarse_key_recovers_from_a_conflict_although_all_finer_keys_are_new() -> None:
+    """As in a cache: otherwise it would stay refused for ever."""
+    budget = Budget(error=0.01)
+    chooser: Selection[str] = Selection(Candidates((family, exact)), budget, size=200)
+    cache: ResultCache[object, str] = ResultCache(SequentialTest(budget, Random(1)), 200)
+    for number, answer in enumerate(["a", "b", *["a"] * 60]):
+        keys = [(0, 1), (1, number)]
+        *coarser, key = cache.path(keys, 0.0)
+        cache.learn(key, answer, 0.0, coarser)
+        chooser.note(keys, answer, 1, 0.0)
+    coarse, shadow = cache._entries[0, 1], dict(chooser.entries())[0, 1]
+    assert (shadow.inferences, shadow.conflicts) == (coarse.inferences, coarse.conflicts)
+    assert coarse.inferences > 50
 
 
 def test_served_lookups_are_no_evidence() -> None:

@@ -1,6 +1,11 @@
 """Views of an object share one result, unless a view turns out to show another object."""
 
+from random import Random
+
+import pytest
+
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.views import ObjectKey, ViewCache
 
 MONA, SCREAM = "mona", "scream"
@@ -97,3 +102,38 @@ def test_forget_clears_all_results() -> None:
     one.asked("left", MONA, 40)
     one.cache.forget()
     assert one.asked("left", MONA, 6) == [False] * 5 + [True]
+
+
+def test_a_new_view_does_not_verify_the_photos_that_were_served() -> None:
+    """It joins the result that it agrees with."""
+    one = visitor()
+    assert one.asked("left", MONA, 6)[-1]
+    one.ask("right", MONA)
+    assert one.cache.results.wrong_hits.bound == 1.0
+
+
+def test_a_return_to_an_object_does_not_verify_the_photos_that_were_served() -> None:
+    one = visitor()
+    assert one.asked("left", MONA, 6)[-1]
+    one.ask("elsewhere", SCREAM)
+    one.ask("left", MONA)
+    assert one.cache.results.wrong_hits.bound == 1.0
+
+
+@pytest.mark.parametrize("new_views", [0.0, 0.6])
+def test_errors_are_estimated_and_limited_with_any_share_of_new_views(new_views: float) -> None:
+    """A known view of each visitor shows another object in a third of its photos."""
+    rng = Random(3)
+    cache: ViewCache[str] = ViewCache(SequentialTest(Budget(inferences=0.9), Random(4)), 100_000)
+    served = wrong = 0
+    for number in range(1_500):
+        one = Visitor(cache, str(number))
+        one.ask("known", MONA)
+        for photo in range(30):
+            new = rng.random() < new_views
+            truth = SCREAM if not new and rng.random() < 0.3 else MONA
+            found = one.ask(f"new {photo}" if new else "known", truth)
+            served += found is not None
+            wrong += found not in {None, truth}
+    assert cache.results.wrong_hits.share == pytest.approx(wrong / served, rel=0.25)
+    assert wrong / served < cache.results.wrong_hits.bound

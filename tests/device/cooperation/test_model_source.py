@@ -7,6 +7,7 @@ import pytest
 from nearsight.common.catalogue.answers import models_of
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import object_model_to_bytes
+from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.model_source import (
     HOLDERS_ASKED,
@@ -318,6 +319,18 @@ def test_another_version_is_refused_without_blame(scene: Scene) -> None:
     assert len(scene.tier) == 1
     assert scene.source.distrusted == ()
     assert scene.account.rejected_models == 1
+
+
+@pytest.mark.parametrize("newer", [(replace(RIGHT, version=2),), ()], ids=["replaced", "removed"])
+def test_a_model_that_was_replaced_or_removed_during_the_search_is_not_used(
+    scene: Scene, newer: tuple[ObjectModel, ...]
+) -> None:
+    result = scene.ask()
+    scene.holders(FIRST)
+    scene.digests.update(listing(*newer, revision=6))
+    scene.peer_answers(reply(RIGHT))
+    assert not result.done()
+    assert (len(scene.tier), scene.account.peer_models, scene.source.distrusted) == (1, 0, ())
 
 
 def test_blame_by_an_outdated_listing_is_withdrawn(scene: Scene) -> None:

@@ -218,6 +218,18 @@ def test_static_peers_are_pinged_every_period_until_they_join() -> None:
     assert not any(isinstance(action, Ping) for action in driven.after(5.0))
 
 
+def test_a_static_peer_without_keys_joins_again_after_a_restart_under_another_id() -> None:
+    driven = Driven(static=((None, THERE),))
+    driven.answer(only_ping(driven.first))
+    restarted = PingReply(THIRD, 30)
+    again = only_ping(driven.answer(only_ping(driven.after(15.0)), restarted))
+    driven.answer(again, restarted)
+    assert not driven.sees()
+    driven.answer(only_ping(driven.after(5.0)), restarted)
+    assert driven.endpoints() == {THERE: PeerState.LIVE}
+    assert driven.sees() == {THIRD}
+
+
 def test_a_static_peer_known_under_another_address_is_not_moved() -> None:
     driven = Driven(static=((None, "tcp://two.local:7000"),))
     driven.answer(driven.beacon_ping())

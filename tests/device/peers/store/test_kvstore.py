@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nearsight.common.errors import Cancelled, InvalidArgument, Unavailable
 from nearsight.device.peers import node as node_module
+from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.store import shared_store
-from nearsight.device.peers.store.kvstore import ItemsRead
+from nearsight.device.peers.store.kvstore import ItemsRead, KVStore
 from nearsight.device.peers.store.replica_calls import AdaptiveTimeout
 from nearsight.device.peers.store.values import Entry, Register
 from support.peer_nodes import Group, group, split
@@ -213,6 +215,71 @@ def test_concurrent_writes_of_one_key_all_end_and_one_wins(three: Group) -> None
         put.result(LONG_S)
     values = {node.store.get_blocking("race") for node in three.nodes}
     assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}
+
+
+class Held:
+    """Holds back the calls of a node to its peers, as a device that is too busy does."""
+
+    def __init__(self, node: PeerNode, patch: pytest.MonkeyPatch) -> None:
+        self._call = node._links.call
+        self._calls: list[tuple[Future[Any], Callable[[], Future[Any]]]] = []
+        patch.setattr(node._links, "call", self._hold)
+
+    def _hold(self, *call: Any, **rest: Any) -> Future[Any]:
+        self._calls.append((Future(), lambda: self._call(*call, **rest)))
+        return self._calls[-1][0]
+
+    def send(self) -> None:
+        """Send the held calls now."""
+        for future, call in self._calls:
+            future.set_result(call().result(LONG_S))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        (lambda store, key: store.put(key, b"one"), lambda store, key: store.put(key, b"two"), b"two"),
+        (lambda store, key: store.put(key, b"one"), lambda store, key: store.delete(key), None),
+        (lambda store, key: store.delete(key), lambda store, key: store.put(key, b"two"), b"two"),
+    ],
+    ids=["put, put", "put, delete", "delete, put"],
+)
+def test_the_last_write_of_a_device_wins_although_its_calls_arrive_in_another_order(
+    three: Group,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    first: Callable[[KVStore, str], Future[None]],
+    second: Callable[[KVStore, str], Future[None]],
+    left: bytes | None,
+) -> None:
+    key = f"order {request.node.name}"
+    writer = three.outsider(key)
+    with monkeypatch.context() as patch:
+        held = Held(writer, patch)
+        earlier = first(writer.store, key)
+    second(writer.store, key).result(LONG_S)
+    held.send()
+    earlier.result(LONG_S)
+    assert writer.store.get_blocking(key) == left
+    wait_until(lambda: not writer.store._unfinished)
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_of_an_addition_and_a_removal_of_an_item_the_last_call_wins(
+    three: Group, monkeypatch: pytest.MonkeyPatch, added: bool
+) -> None:
+    key = f"order of an item {added}"
+    store = three.outsider(key).store
+    store.append(key, b"item").result(LONG_S)
+    first, second = (store.remove, store.append) if added else (store.append, store.remove)
+    with monkeypatch.context() as patch:
+        held = Held(three.outsider(key), patch)
+        earlier = first(key, b"item")
+    store.append(key, b"another").result(LONG_S)
+    second(key, b"item").result(LONG_S)
+    held.send()
+    earlier.result(LONG_S)
+    assert (b"item" in store.items(key).result(LONG_S).items) == added
 
 
 def test_a_later_removal_wins_although_its_counter_is_lower() -> None:
