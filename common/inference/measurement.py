@@ -219,6 +219,9 @@ def _main(
         measured = measure_here(
             used, name, runtime, cycles=int(cycles), executions=int(executions), saved=saved
         )
+    except Unavailable as error:  # not the file's fault
+        print(error.message, file=sys.stderr)  # noqa: T201
+        return 1
     except NearsightError as error:
         print(error.message, error.advice, sep="\n")  # noqa: T201
         return _FAILED

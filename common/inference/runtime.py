@@ -29,6 +29,7 @@ from nearsight.common.errors import (
     InternalError,
     InvalidArgument,
     MissingDependency,
+    Unavailable,
 )
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.tensors import DTYPES, Tensor, TensorSpec, check_inputs
@@ -127,6 +128,8 @@ class Runtime:
         ------
         CorruptStore
             If the library cannot load the file as a network.
+        Unavailable
+            If this process cannot get the memory for it.
         """
         options = self._library.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = self.threads
@@ -151,6 +154,11 @@ class Runtime:
         except Exception as error:  # the library's errors have no common base class
             return_freed_memory()
             why, advice = _first_line(error), "add a complete ONNX file"
+            if "bad_alloc" in why:
+                raise Unavailable(
+                    f"there is not enough memory to load {name}",
+                    advice="check the free memory of this machine",
+                ) from error
             if not os.access(path, os.R_OK):
                 why, advice = "its file cannot be read", "check that it exists, and give access to it"
             raise CorruptStore(f"{name} cannot be loaded: {why}", advice=advice) from error

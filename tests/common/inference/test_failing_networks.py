@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import NearsightError, NotFound, Unavailable
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
+from nearsight.common.inference.runtime import Runtime
 from support.network_memory import Place, use
 from support.networks import add_network, adder_network, endless_network, lease_of
 from support.waiting import LONG_S, wait_until
@@ -43,6 +45,26 @@ def test_a_damaged_file_fails_waiting_requests_and_is_quarantined(place: Place, 
         memory.request("bad")
     place.add("bad")
     assert use(memory, "bad") == 2.0
+
+
+def test_an_undamaged_network_that_cannot_be_loaded_now_is_tried_again_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_files(*_: Any, **__: Any) -> None:
+        raise CorruptStore("one cannot be loaded: too many open files")
+
+    manifest, clock = place.add("one", None), ManualClock()
+    assert use(place.memory(), "one") == 2.0
+    memory = place.memory(clock=clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(Runtime, "load", without_files)
+        with pytest.raises(Unavailable, match="too many open files"):
+            lease_of(memory, "one").result(LONG_S)
+        wait_until(lambda: bool(memory.problem("one")), what="the problem")
+    assert place.repository.has("one")
+    assert place.repository.path(manifest, "prepared").exists()
+    clock.advance(60.0)
+    assert use(memory, "one") == 2.0
 
 
 def test_a_file_that_is_not_a_network_is_quarantined(place: Place) -> None:
