@@ -8,8 +8,9 @@
     a new file is measured first (`measurement_queue.py`), so that its memory is known
 
 One thread loads networks, so that a load never occupies a worker of requests. The victims of a load are
-chosen when the load begins; until then they answer requests. A request for a resident network is executed on
-the thread that received it. A lease protects its network from eviction.
+chosen when the load begins; until then they answer requests. Another thread unloads all other networks at
+once, since the memory of this machine may be short just because of a load. A request for a resident network
+is executed on the thread that received it. A lease protects its network from eviction.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class ModelMemory:
         """Inputs and outputs of networks that were loaded, by the checksum of the file."""
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
+        self._unloader = BackgroundWorker(clock, "nearsight-unloader")
         self._measurements = MeasurementQueue(repository, settings, clock)
         self._waiting = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
 
@@ -253,6 +255,7 @@ class ModelMemory:
         self._measurements.stop(stopping(), grace_s)
         self._waiting.shutdown()
         self._loader.stop(grace_s)
+        self._unloader.stop(grace_s)
         with self._lock:
             self._resident.clear()
         if self._runtime is not None:
@@ -312,6 +315,7 @@ class ModelMemory:
                 raise Unavailable(error.message, advice=error.advice) from error
             self._network_loader = NetworkLoader(self._repository, self._runtime, self._settings.load_limit_s)
             self._loader.start()
+            self._unloader.start()
             self._measurements.start()
         return self._runtime
 
@@ -344,7 +348,7 @@ class ModelMemory:
     def _unload(self, victims: Iterable[Victim]) -> None:
         evicted = self._evict(victims)
         if evicted:
-            self._loader.submit(lambda: _close(evicted))
+            self._unloader.submit(lambda: _close(evicted))
 
     def _drop(self, name: str) -> None:
         """Remove a network that was replaced or removed. Requests that hold a lease can still finish."""
@@ -352,7 +356,7 @@ class ModelMemory:
         resident.dropped = True
         self._cache.lost(name, self._clock.monotonic())
         if not resident.leases:
-            self._loader.submit(lambda: _close([resident]))
+            self._unloader.submit(lambda: _close([resident]))
 
     def _earlier_loads_ms(self, name: str, now_s: float) -> float:
         """Time until the load of this network begins, which is the duration of the loads before it."""
@@ -398,7 +402,7 @@ class ModelMemory:
             if not resident.dropped:
                 self._unload(self._cache.ended(resident.manifest.name, self._clock.monotonic()))
             elif not resident.leases:
-                self._loader.submit(lambda: _close([resident]))
+                self._unloader.submit(lambda: _close([resident]))
         self._load_next()
 
     def _load(self, pending_load: PendingLoad, evicted: Iterable[Resident]) -> None:

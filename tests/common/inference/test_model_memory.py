@@ -13,6 +13,7 @@ from nearsight.common.errors import NearsightError, Overloaded, Unavailable
 from nearsight.common.inference import model_memory
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Network
 from support.manual_background import ManualBackground
 from support.network_memory import MB, ONES, Place, use
 from support.networks import add_network, colour_network, lease_of, runtime_version
@@ -246,6 +247,30 @@ def test_a_smaller_budget_evicts_idle_networks_now_and_others_after_their_reques
         memory.request("one")
     memory.fit(200 * MB)
     assert use(memory, "one") == 2.0
+
+
+def test_networks_that_are_evicted_during_a_load_return_their_memory_before_its_end(
+    place: Place, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the machine's memory would stay short, and more networks would be evicted each second."""
+    closed, close = threading.Event(), Network.close
+
+    def noted(network: Network) -> None:
+        close(network)
+        closed.set()
+
+    monkeypatch.setattr(Network, "close", noted)
+    for name in ("one", "slow"):
+        place.add(name)
+    memory = place.memory(30, reserve_mb=100)
+    use(memory, "one")
+    gate.clear()
+    waiting = lease_of(memory, "slow")
+    memory.fit(90 * MB)
+    assert closed.wait(LONG_S)
+    assert not waiting.done()
+    gate.set()
+    waiting.result(LONG_S).release()
 
 
 def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> None:
