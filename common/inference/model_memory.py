@@ -246,7 +246,7 @@ class ModelMemory:
             return list(self._cache.evictions)
 
     def close(self, grace_s: float = 5.0) -> None:
-        """Fail waiting requests, stop loading, and drop all networks."""
+        """Fail waiting requests, stop executions and loads, and drop all networks."""
         with self._lock:
             self._closed = self._jobs.closed = True
             waiting = [one for pending_load in self._pending_loads.values() for one in pending_load.waiting]
@@ -254,6 +254,8 @@ class ModelMemory:
         for one in waiting:
             fail(one, stopping())
         self._measurements.stop(stopping(), grace_s)
+        if self._runtime is not None:
+            self._runtime.stop_executions()
         self._jobs.close()
         self._loader.stop(grace_s)
         self._background.stop(grace_s)

@@ -4,14 +4,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
+from nearsight.common.inference.leases import Absent, Lease
+from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.runtime import Runtime
-from support.network_memory import Place, use
-from support.networks import add_network, adder_network, endless_network, lease_of
+from support.network_memory import MB, Place, use
+from support.networks import add_network, adder_network, endless_network, lease_of, runtime_version
 from support.waiting import LONG_S, wait_until
 
 
@@ -168,3 +171,20 @@ def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(
     assert memory._network_loader is not None
     memory._network_loader._limit_s = LONG_S
     assert use(memory, "other") == 2.0
+
+
+def test_closing_does_not_wait_for_an_execution_until_its_deadline(place: Place) -> None:
+    def job(lease: Lease) -> object:
+        begun.set()
+        return lease.run({"": np.full(3, 1e12, np.float32)}, 10 * LONG_S)
+
+    manifest = add_network(place.repository, "endless", endless_network(place.folder / "endless.onnx"), ())
+    place.repository.note_measured(manifest, Measurement(MB, 5.0, 0.5, 0.5, runtime_version()))
+    memory, begun = place.memory(), threading.Event()
+    absent = memory.request("endless")
+    assert isinstance(absent, Absent)
+    running = memory.when_loaded(absent, job, 10 * LONG_S)
+    assert begun.wait(LONG_S)
+    memory.close()
+    with pytest.raises(Unavailable, match="execution of endless was stopped"):
+        running.result(LONG_S)
