@@ -163,16 +163,15 @@ class EdgeNetworks:
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = soonest(here_ms, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
-            lease = self.memory.request(stand_in)
-            if isinstance(lease, Lease):
+            lease = self._lease_of(stand_in)
+            if lease is not None:
                 lease.stands_in = True
                 self._load_in_background(found)
                 self._count("stood in")
                 with self._lock:
                     self._accuracy.stood_in(name, loss)
                 return lease
-            self.memory.load_in_background(lease)  # it was evicted meanwhile
-            how = soonest(here_ms, forward_ms, inf)
+            how = soonest(here_ms, forward_ms, inf)  # it was evicted or removed meanwhile
         if how is Answerer.NEXT_TIER:
             self._load_in_background(found)
             self._count("forwarded")
@@ -321,6 +320,17 @@ class EdgeNetworks:
                 return none
         costs = self.memory.state.resident.get(best)
         return none if costs is None else (best, costs.execution_ms, losses[best])
+
+    def _lease_of(self, name: str) -> Lease | None:
+        """A lease of a network in memory; None if it is not there."""
+        try:
+            found = self.memory.request(name)
+        except NearsightError:
+            return None
+        if isinstance(found, Lease):
+            return found
+        self.memory.load_in_background(found)
+        return None
 
     def _load_in_background(self, found: Absent | NearsightError) -> None:
         """Load a network for later requests, if possible."""
