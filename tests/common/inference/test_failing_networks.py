@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Unavailable
+from nearsight.common.errors import CorruptStore, InternalError, NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.measurement import Measurement
@@ -152,6 +152,20 @@ def test_a_file_that_disappears_during_its_measurement_fails_the_requests_and_ca
     place.add("lost", addend=6.0)
     memory.refresh()
     assert use(memory, "lost") == 7.0
+
+
+def test_an_unexpected_error_of_a_measurement_fails_the_waiting_requests(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("a bug")
+
+    place.add("any", None)
+    memory = place.memory()
+    monkeypatch.setattr(measurement_queue, "measure", fail)
+    with pytest.raises(InternalError, match="network any cannot be measured: a bug"):
+        lease_of(memory, "any").result(LONG_S)
+    wait_until(lambda: not memory.state.measuring, what="the end")
 
 
 def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(
