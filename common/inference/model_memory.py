@@ -276,7 +276,7 @@ class ModelMemory:
             self._drop(name)
         measured = manifest.measured
         if measured is None or measured.runtime != runtime.version:
-            self._measurements.submit(manifest, lambda outcome: self._measured(outcome, lease))
+            self._measurements.submit(manifest, lambda outcome: self._go_on(manifest, outcome, lease))
             return Absent(math.inf, lease)
         costs = measured.costs
         decide = self._cache.request if counts else self._cache.load
@@ -386,8 +386,10 @@ class ModelMemory:
         for one, error in refused:
             fail(one, error)
 
-    def _measured(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
-        """Continue a request whose network was measured."""
+    def _go_on(self, manifest: Manifest, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
+        """Continue a request whose network was measured, or fail it; with the new file if it was replaced."""
+        if isinstance(outcome, NearsightError) and self._is_outdated(manifest):
+            outcome = self._repository.manifests().get(manifest.name) or outcome
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
@@ -398,6 +400,10 @@ class ModelMemory:
         else:
             if isinstance(found, Lease):
                 lease.set_result(found)
+
+    def _is_outdated(self, manifest: Manifest) -> bool:
+        """Whether a network was replaced or removed."""
+        return not manifest.same_network(self._repository.manifests().get(manifest.name))
 
     def _released(self, resident: Resident) -> None:
         with self._lock:
@@ -424,8 +430,10 @@ class ModelMemory:
                 self._counts.failed_loads += 1
             self._measurements.failed(manifest, error)
             for one in waiting:
-                fail(one, error)
+                self._go_on(manifest, error, one)
             self._load_next()
+            if self._is_outdated(manifest):
+                self.refresh()
             return
         now_s = self._clock.monotonic()
         costs = replace(pending_load.costs, load_ms=(now_s - began_s) * 1e3)
@@ -447,6 +455,8 @@ class ModelMemory:
         for one, lease in zip(waiting, leases, strict=True):
             one.set_result(lease)
         self._load_next()
+        if self._is_outdated(manifest):
+            self.refresh()
 
 
 def _close(residents: Iterable[Resident]) -> None:

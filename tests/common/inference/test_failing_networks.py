@@ -12,8 +12,8 @@ from nearsight.common.errors import CorruptStore, InternalError, NearsightError,
 from nearsight.common.inference import measurement, measurement_queue
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.measurement import Measurement
-from nearsight.common.inference.runtime import Runtime
-from support.network_memory import MB, Place, use
+from nearsight.common.inference.runtime import Network, Runtime
+from support.network_memory import MB, ONES, Place, use
 from support.networks import add_network, adder_network, endless_network, lease_of, runtime_version
 from support.waiting import LONG_S, wait_until
 
@@ -152,6 +152,50 @@ def test_a_file_that_disappears_during_its_measurement_fails_the_requests_and_ca
     place.add("lost", addend=6.0)
     memory.refresh()
     assert use(memory, "lost") == 7.0
+
+
+def test_a_network_that_is_replaced_while_it_is_loaded_answers_with_its_new_version(
+    place: Place, gate: threading.Event
+) -> None:
+    place.add("one")
+    memory = place.memory()
+    gate.clear()
+    waiting = lease_of(memory, "one")
+    place.add("one", addend=5.0)
+    gate.set()
+    with waiting.result(LONG_S) as lease:
+        assert float(lease.run({"": ONES}, LONG_S)["y"][0, 0]) == 6.0
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_pinned_network_that_is_replaced_or_removed_while_it_is_loaded_is_loaded_again_or_dropped(
+    place: Place, gate: threading.Event, monkeypatch: pytest.MonkeyPatch, *, removed: bool
+) -> None:
+    """The load of the former file succeeds, as the library has read it before."""
+    place.add("one")
+    memory, warm_up = place.memory(pinned=("one",)), Network.warm_up
+    begun, ends = threading.Event(), threading.Event()
+
+    def slow(network: Network, **limit: float) -> None:
+        begun.set()
+        assert ends.wait(LONG_S)
+        warm_up(network, **limit)
+
+    monkeypatch.setattr(Network, "warm_up", slow)
+    memory.refresh()
+    assert begun.wait(LONG_S)
+    if removed:
+        place.repository.remove("one")
+    else:
+        new = place.add("one", addend=5.0)
+    memory.refresh()
+    ends.set()
+    if removed:
+        wait_until(lambda: memory.state.counts.loads == 1 and not memory.state.resident, what="the end")
+        return
+    wait_until(lambda: memory.state.counts.loads == 2, what="the second load")
+    with lease_of(memory, "one").result(LONG_S) as lease:
+        assert lease.manifest == new
 
 
 def test_an_unexpected_error_of_a_measurement_fails_the_waiting_requests(
