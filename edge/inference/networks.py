@@ -397,14 +397,17 @@ class EdgeNetworks:
         self._listed_s = self._clock.monotonic()
         self._background.submit(self._list, name="list", after_s=self._poll_s)
         if isinstance(listed, NotFound):  # an older cloud, which does not serve networks
-            listed = _Listing({}, frozenset())
+            listed = _Listing({}, frozenset(), frozenset())
         if isinstance(listed, NearsightError):
             return
         self._cloud_answered = True
         here = self.repository.manifests()
-        self._offered, self._tensors_only = offered, _ = listed
+        offered, self._tensors_only, unreadable = listed
+        self._offered = offered
         self.repository.remove_parts(kept=offered.values())
         for name, manifest in here.items():
+            if name in unreadable:
+                continue
             try:
                 self._follow(manifest, offered.get(name))
             except SetupError as error:  # such as a full disk: the next network may make room
@@ -427,26 +430,38 @@ class EdgeNetworks:
 
 
 class _Listing(NamedTuple):
-    """The cloud's networks, and the names of those that do not answer requests with photos."""
+    """The cloud's networks.
+
+    Attributes
+    ----------
+    offered : dict of str to Manifest
+        By name.
+    tensors_only : frozenset of str
+        Networks that do not answer requests with photos.
+    unreadable : frozenset of str
+        Networks whose manifests cannot be decoded, for example because the cloud is newer.
+    """
 
     offered: dict[str, Manifest]
     tensors_only: frozenset[str]
+    unreadable: frozenset[str]
 
 
 def _listing_of(reply: Reply) -> _Listing:
-    """Decode a listing; networks with a damaged manifest are omitted."""
-    found, tensors_only = {}, set()
+    """Decode a listing."""
+    found, tensors_only, unreadable = {}, set(), set()
     response: ListModelsResponse = reply.message
     for summary in response.models:
         try:
             manifest = Manifest.from_json(summary.manifest)
         except CorruptStore as error:
             get_logger("models").warning(
-                "a network with a damaged manifest is ignored", network=summary.name, error=str(error)
+                "a network with an unreadable manifest is ignored", network=summary.name, error=str(error)
             )
+            unreadable.add(summary.name)
             continue
         if manifest.name == summary.name:
             found[manifest.name] = manifest
             if summary.tensors_only:
                 tensors_only.add(manifest.name)
-    return _Listing(found, frozenset(tensors_only))
+    return _Listing(found, frozenset(tensors_only), frozenset(unreadable))
