@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from nearsight.common.background.futures import completed, flat
+from nearsight.common.background.futures import completed
 from nearsight.common.errors import NearsightError, Overloaded
 from nearsight.common.inference.leases import Lease
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
@@ -26,7 +26,6 @@ from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import error_of_cloud
 from nearsight.edge.inference.networks import EdgeNetworks
-from nearsight.edge.inference.service import here_or_forwarded
 from nearsight.edge.inference.stage import NetworkStage
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices
@@ -102,8 +101,12 @@ class EdgeRecognitionService(Service):
         if isinstance(found, Lease):
             with found:
                 return look(found)
-        here = flat(self.networks.memory.when_loaded(found, lambda lease: _in_future(look(lease))))
-        return here_or_forwarded(here, found, lambda: _in_future(self._recognize(query, context, ())))
+        return self.networks.memory.when_loaded(
+            found,
+            look,
+            context.deadline.remaining_s(),
+            otherwise=lambda: _in_future(self._recognize(query, context, ())),
+        )
 
     def _recognize(
         self,

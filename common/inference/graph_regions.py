@@ -97,7 +97,7 @@ class GraphRegions:
         operator = _Operator(self, node)
         window = rule(operator) if rule is not None else None
         inexact = not self._inexact.isdisjoint(given)
-        if window is None or (inexact and node.op_type in _STEP_FUNCTIONS.split()):
+        if window is None or (inexact and operator.is_step_function()):
             self.ended_by.append(node.op_type)
             return
         first = self.maps[given[0]]
@@ -196,6 +196,11 @@ class _Operator:
             return False
         aligned = (1,) * (4 - len(shape)) + shape
         return all(aligned[axis] == 1 for axis in self.first.axes)
+
+    def is_step_function(self) -> bool:
+        """Whether outputs may differ by a whole step if inputs differ in their last bits."""
+        to_integers = self.node.op_type == "Cast" and self.attribute("to", 0) not in _FLOATS
+        return to_integers or self.node.op_type in _STEP_FUNCTIONS.split()
 
     def is_spatial(self, axes: list[int]) -> bool:
         """Whether rows or columns are among these axes."""
@@ -376,8 +381,11 @@ _ELEMENT_WISE = (
     "Swish Tanh ThresholdedRelu"
 )
 _FUSED_ELEMENT_WISE = "BiasGelu FastGelu Gelu QuickGelu QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu"
-_STEP_FUNCTIONS = "Ceil Floor QuantizeLinear Round Sign"
-"""Step functions. If inputs near a step differ in their last bits, outputs may differ by a whole step."""
+_STEP_FUNCTIONS = "Ceil Floor QuantizeLinear Round Sign ThresholdedRelu"
+"""If inputs near a step differ in their last bits, outputs may differ by a whole step. So does a Cast, except
+to `_FLOATS`."""
+_FLOATS = frozenset((1, 10, 11, 16))
+"""Numbers of the element types float32, float16, float64 and bfloat16 in ONNX."""
 _INEXACT = (
     "BiasGelu Celu Conv ConvTranspose Elu Erf Exp FastGelu FusedConv Gelu LRN Log LogSoftmax Mish Pow "
     "QuickGelu Selu Sigmoid Softmax Softplus Softsign Swish Tanh"

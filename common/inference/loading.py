@@ -8,7 +8,6 @@ from functools import partial
 from nearsight.common.background.futures import in_thread
 from nearsight.common.errors import (
     CorruptStore,
-    DeadlineExceeded,
     InternalError,
     NearsightError,
     Unavailable,
@@ -47,8 +46,8 @@ class NetworkLoader:
         CorruptStore
             If its file is damaged.
         Unavailable
-            If the time limit is exceeded. The load continues on its thread, since the library cannot
-            interrupt it.
+            If the library cannot load an undamaged file now. Or if the time limit is exceeded; the load then
+            continues on its thread, since the library cannot interrupt it.
         """
         name = manifest.name
         loading = in_thread(partial(self._load, manifest), f"nearsight-load-{name}")
@@ -64,23 +63,37 @@ class NetworkLoader:
             raise InternalError(f"network {name} cannot be loaded: {error}") from error
 
     def _load(self, manifest: Manifest) -> Network:
-        folder = self._repository.path(manifest, "prepared")
+        return self._warm(self._from_saved_graph(manifest) or self._from_file(manifest), manifest)
+
+    def _from_saved_graph(self, manifest: Manifest) -> Network | None:
+        """Load the saved graph; None if there is none, or it cannot be loaded. A damaged one is removed."""
+        folder, name = self._repository.path(manifest, "prepared"), manifest.name
         try:
             graph = self._saved.find(folder)
-            if graph is not None:
-                return self._warm(self._runtime.load(graph, manifest.name, saved=True), manifest)
         except CorruptStore as error:
             shutil.rmtree(folder, ignore_errors=True)
-            self._log.warning("a saved graph was removed", network=manifest.name, error=str(error))
+            self._log.warning("a saved graph was removed", network=name, error=str(error))
+            return None
+        try:
+            return self._runtime.load(graph, name, saved=True) if graph is not None else None
+        except CorruptStore as error:  # its digests are right
+            self._log.warning("a saved graph cannot be loaded now", network=name, error=error.message)
+            return None
+
+    def _from_file(self, manifest: Manifest) -> Network:
         path = self._repository.checked_path(manifest)
-        return self._warm(self._runtime.load(path, manifest.name), manifest)
+        try:
+            return self._runtime.load(path, manifest.name)
+        except CorruptStore as error:
+            # Its checksum is right, and this runtime has loaded it before, to measure it. So the reason is
+            # this machine, for example a shortage of memory.
+            advice = "check the free memory and the number of open files of this machine"
+            raise Unavailable(error.message, advice=advice) from error
 
     def _warm(self, network: Network, manifest: Manifest) -> Network:
         try:
             if manifest.measured is None or manifest.measured.warms_up:
                 network.warm_up(within_s=self._limit_s)
-        except DeadlineExceeded as error:
-            raise CorruptStore(error.message, advice=error.advice) from error
         finally:
             return_freed_memory()
         return network

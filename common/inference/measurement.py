@@ -193,7 +193,9 @@ def run_measuring_process(command: Sequence[str], name: str, within_s: float) ->
 
 def _exit_reason(done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode < 0:
-        return signal.Signals(-done.returncode).name
+        number = -done.returncode
+        named = number in {one.value for one in signal.Signals}  # most real-time signals have no name
+        return signal.Signals(number).name if named else f"signal {number}"
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return f"exit status {done.returncode}{': ' + lines[-1] if lines else ''}"
 
@@ -219,6 +221,9 @@ def _main(
         measured = measure_here(
             used, name, runtime, cycles=int(cycles), executions=int(executions), saved=saved
         )
+    except Unavailable as error:  # not the file's fault
+        print(error.message, file=sys.stderr)  # noqa: T201
+        return 1
     except NearsightError as error:
         print(error.message, error.advice, sep="\n")  # noqa: T201
         return _FAILED

@@ -130,10 +130,9 @@ class MeasurementQueue:
             outcome = self._repository.note_measured(manifest, measured)
         except NearsightError as error:
             outcome = error
-        except OSError as error:  # such as of a file that disappears
-            outcome = as_setup_error(error) or InternalError(
-                f"network {manifest.name} cannot be measured: {error}"
-            )
+        except Exception as error:  # noqa: BLE001  such as of a file that disappears; requests wait for it
+            known = as_setup_error(error) if isinstance(error, OSError) else None
+            outcome = known or InternalError(f"network {manifest.name} cannot be measured: {error}")
         if isinstance(outcome, NearsightError):
             shutil.rmtree(prepared, ignore_errors=True)  # it would stay if the network was removed meanwhile
             self.failed(manifest, outcome)

@@ -8,8 +8,9 @@
     a new file is measured first (`measurement_queue.py`), so that its memory is known
 
 One thread loads networks, so that a load never occupies a worker of requests. The victims of a load are
-chosen when the load begins; until then they answer requests. A request for a resident network is executed on
-the thread that received it. A lease protects its network from eviction.
+chosen when the load begins; until then they answer requests. Another thread unloads all other networks at
+once, since the memory of this machine may be short just because of a load. A request for a resident network
+is executed on the thread that received it. A lease protects its network from eviction.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
 
-from nearsight.common.background.futures import flat, pending, then
+from nearsight.common.background.futures import pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import MissingDependency, NearsightError, Overloaded, Unavailable
@@ -44,6 +45,7 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.inference.tensors import TensorSpec
+from nearsight.common.inference.waiting_jobs import WaitingJobs
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
 from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Reason, Refuse, Run, Wait
@@ -53,8 +55,6 @@ from nearsight.common.model_cache.registry import make_policy
 A = TypeVar("A")
 
 _FIT_EVERY_S = 1.0
-_WAITERS = 2
-"""Threads that execute requests whose network had to be loaded first."""
 
 
 class ModelMemory:
@@ -96,8 +96,9 @@ class ModelMemory:
         """Inputs and outputs of networks that were loaded, by the checksum of the file."""
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
+        self._background = BackgroundWorker(clock, "nearsight-networks-background")
         self._measurements = MeasurementQueue(repository, settings, clock)
-        self._waiting = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
+        self._jobs = WaitingJobs(clock, self._background)
 
     def request(self, name: str) -> Lease | Absent:
         """Request a network. If it is not in memory, it is queued for loading.
@@ -113,25 +114,27 @@ class ModelMemory:
         with self._lock:
             return self._request(manifest, pending())
 
-    def when_loaded(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
-        """Execute ``job`` when the network is loaded, on a thread for such jobs; then release the lease."""
-        began_s = self._clock.monotonic()
+    def when_loaded(
+        self,
+        absent: Absent,
+        execute: Callable[[Lease], A | Future[A]],
+        within_s: float,
+        otherwise: Callable[[], Future[A]] | None = None,
+    ) -> Future[A]:
+        """Execute a job when the network is loaded, on a thread for such jobs; then release the lease.
 
-        def run(lease: Lease) -> A:
-            with lease:
-                if self._closed:
-                    raise stopping()
-                return job(lease)
-
-        def start(lease: Lease) -> Future[A]:
-            lease.waited_ms = 1e3 * (self._clock.monotonic() - began_s)
-            try:
-                return self._waiting.submit(run, lease)
-            except RuntimeError as error:
-                lease.release()
-                raise stopping() from error
-
-        return flat(then(absent.lease, start))
+        Parameters
+        ----------
+        absent : Absent
+        execute : callable
+            The job. Returns its result, or a future of it.
+        within_s : float
+            Time until the deadline [s]. If the job has not begun by then, it is dropped, and the result is
+            the error `DeadlineExceeded`.
+        otherwise : callable, optional
+            Provides the result if the load fails. Default: the error of the load.
+        """
+        return self._jobs.submit(absent, execute, within_s, otherwise)
 
     def load_in_background(self, absent: Absent) -> None:
         """Load the network for later requests only. The lease is released at once."""
@@ -243,16 +246,19 @@ class ModelMemory:
             return list(self._cache.evictions)
 
     def close(self, grace_s: float = 5.0) -> None:
-        """Fail waiting requests, stop loading, and drop all networks."""
+        """Fail waiting requests, stop executions and loads, and drop all networks."""
         with self._lock:
-            self._closed = True
+            self._closed = self._jobs.closed = True
             waiting = [one for pending_load in self._pending_loads.values() for one in pending_load.waiting]
             self._pending_loads.clear()
         for one in waiting:
             fail(one, stopping())
         self._measurements.stop(stopping(), grace_s)
-        self._waiting.shutdown()
+        if self._runtime is not None:
+            self._runtime.stop_executions()
+        self._jobs.close()
         self._loader.stop(grace_s)
+        self._background.stop(grace_s)
         with self._lock:
             self._resident.clear()
         if self._runtime is not None:
@@ -270,7 +276,7 @@ class ModelMemory:
             self._drop(name)
         measured = manifest.measured
         if measured is None or measured.runtime != runtime.version:
-            self._measurements.submit(manifest, lambda outcome: self._measured(outcome, lease))
+            self._measurements.submit(manifest, lambda outcome: self._go_on(manifest, outcome, lease))
             return Absent(math.inf, lease)
         costs = measured.costs
         decide = self._cache.request if counts else self._cache.load
@@ -312,6 +318,7 @@ class ModelMemory:
                 raise Unavailable(error.message, advice=error.advice) from error
             self._network_loader = NetworkLoader(self._repository, self._runtime, self._settings.load_limit_s)
             self._loader.start()
+            self._background.start()
             self._measurements.start()
         return self._runtime
 
@@ -344,7 +351,7 @@ class ModelMemory:
     def _unload(self, victims: Iterable[Victim]) -> None:
         evicted = self._evict(victims)
         if evicted:
-            self._loader.submit(lambda: _close(evicted))
+            self._background.submit(lambda: _close(evicted))
 
     def _drop(self, name: str) -> None:
         """Remove a network that was replaced or removed. Requests that hold a lease can still finish."""
@@ -352,7 +359,7 @@ class ModelMemory:
         resident.dropped = True
         self._cache.lost(name, self._clock.monotonic())
         if not resident.leases:
-            self._loader.submit(lambda: _close([resident]))
+            self._background.submit(lambda: _close([resident]))
 
     def _earlier_loads_ms(self, name: str, now_s: float) -> float:
         """Time until the load of this network begins, which is the duration of the loads before it."""
@@ -379,8 +386,10 @@ class ModelMemory:
         for one, error in refused:
             fail(one, error)
 
-    def _measured(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
-        """Continue a request whose network was measured."""
+    def _go_on(self, manifest: Manifest, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
+        """Continue a request whose network was measured, or fail it; with the new file if it was replaced."""
+        if isinstance(outcome, NearsightError) and self._is_outdated(manifest):
+            outcome = self._repository.manifests().get(manifest.name) or outcome
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
@@ -392,13 +401,17 @@ class ModelMemory:
             if isinstance(found, Lease):
                 lease.set_result(found)
 
+    def _is_outdated(self, manifest: Manifest) -> bool:
+        """Whether a network was replaced or removed."""
+        return not manifest.same_network(self._repository.manifests().get(manifest.name))
+
     def _released(self, resident: Resident) -> None:
         with self._lock:
             resident.leases -= 1
             if not resident.dropped:
                 self._unload(self._cache.ended(resident.manifest.name, self._clock.monotonic()))
             elif not resident.leases:
-                self._loader.submit(lambda: _close([resident]))
+                self._background.submit(lambda: _close([resident]))
         self._load_next()
 
     def _load(self, pending_load: PendingLoad, evicted: Iterable[Resident]) -> None:
@@ -417,8 +430,10 @@ class ModelMemory:
                 self._counts.failed_loads += 1
             self._measurements.failed(manifest, error)
             for one in waiting:
-                fail(one, error)
+                self._go_on(manifest, error, one)
             self._load_next()
+            if self._is_outdated(manifest):
+                self.refresh()
             return
         now_s = self._clock.monotonic()
         costs = replace(pending_load.costs, load_ms=(now_s - began_s) * 1e3)
@@ -440,6 +455,8 @@ class ModelMemory:
         for one, lease in zip(waiting, leases, strict=True):
             one.set_result(lease)
         self._load_next()
+        if self._is_outdated(manifest):
+            self.refresh()
 
 
 def _close(residents: Iterable[Resident]) -> None:

@@ -5,6 +5,8 @@
     models/birds.json          the manifest
     models/birds-<sum>.onnx    the network that it describes
     models/birds-<sum>.part    a file that is being uploaded or downloaded
+    models/birds-<sum>.prepared, .segments
+                               made from the network: its saved graph, and its segments for video
     models/quarantine/         damaged files, kept for inspection
 
 Files are written under a temporary name and then renamed, the manifest last. After a crash either the old or
@@ -329,8 +331,8 @@ class ModelRepository:
                     self._log.info("an abandoned partial file was removed", file=path.name)
 
     def _drop_files(self, name: str, kept: Path | None = None) -> None:
-        """Delete files of former versions, and what a killed process left ("new")."""
-        for ending in ("onnx", "part", "prepared", "*new"):
+        """Delete files of former versions, segments for video included, and what killed processes left."""
+        for ending in ("onnx", "part", "prepared", "segments", "*new"):
             for path in self._files_of(name, ending):
                 if path.is_dir() and (kept is None or path.stem != kept.stem):
                     shutil.rmtree(path, ignore_errors=True)

@@ -29,6 +29,7 @@ from nearsight.common.errors import (
     InternalError,
     InvalidArgument,
     MissingDependency,
+    Unavailable,
 )
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.tensors import DTYPES, Tensor, TensorSpec, check_inputs
@@ -127,6 +128,8 @@ class Runtime:
         ------
         CorruptStore
             If the library cannot load the file as a network.
+        Unavailable
+            If this process cannot get the memory for it.
         """
         options = self._library.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = self.threads
@@ -151,9 +154,18 @@ class Runtime:
         except Exception as error:  # the library's errors have no common base class
             return_freed_memory()
             why, advice = _first_line(error), "add a complete ONNX file"
+            if "bad_alloc" in why:
+                raise Unavailable(
+                    f"there is not enough memory to load {name}",
+                    advice="check the free memory of this machine",
+                ) from error
             if not os.access(path, os.R_OK):
                 why, advice = "its file cannot be read", "check that it exists, and give access to it"
             raise CorruptStore(f"{name} cannot be loaded: {why}", advice=advice) from error
+
+    def stop_executions(self) -> None:
+        """Stop all executions that have a time limit, and later ones at once, between two operators."""
+        self._stopper.stop_all()
 
     def close(self) -> None:
         """Stop the thread that enforces time limits."""
@@ -194,6 +206,8 @@ class Network:
             If the inputs do not match the declared ones.
         DeadlineExceeded
             If the time limit was reached.
+        Unavailable
+            If `Runtime.stop_executions` was called.
         InternalError
             If the library fails.
         """
@@ -205,12 +219,16 @@ class Network:
         try:
             return self.run_checked(checked, options)
         except InternalError as error:
+            if self._stopper.stopped:
+                raise Unavailable(f"execution of {self.name} was stopped", advice="try again") from error
             if options.terminate:
                 raise DeadlineExceeded(
                     f"execution of {self.name} exceeded the time limit of {within_s:.2f} s",
                     advice="allow more time",
                 ) from error
             raise
+        finally:
+            self._stopper.ended(options)
 
     def run_checked(self, inputs: Mapping[str, Tensor], options: Any = None) -> dict[str, Tensor]:
         """As `run`, without checking the inputs; ``options`` are the library's ``RunOptions``."""
@@ -297,16 +315,35 @@ class _Stopper:
 
     def __init__(self, clock: Clock) -> None:
         self._worker = BackgroundWorker(clock, "nearsight-stopper")
-        self._starting = threading.Lock()
+        self._lock = threading.Lock()
         self._started = False
+        self._running = set[Any]()
+        """Options of the executions."""
+        self.stopped = False
+        """Whether `stop_all` was called."""
 
     def stop_after(self, within_s: float, options: Any) -> None:
         """Stop the execution that uses these options after ``within_s``; no effect if it has ended."""
-        with self._starting:
+        with self._lock:
+            self._running.add(options)
+            if self.stopped:
+                options.terminate = True
             if not self._started:
                 self._worker.start()
                 self._started = True
         self._worker.submit(lambda: setattr(options, "terminate", True), after_s=within_s)
+
+    def ended(self, options: Any) -> None:
+        """Note the end of an execution."""
+        with self._lock:
+            self._running.discard(options)
+
+    def stop_all(self) -> None:
+        """Stop all executions, and later ones at once."""
+        with self._lock:
+            self.stopped = True
+            for options in self._running:
+                options.terminate = True
 
     def close(self) -> None:
         self._worker.stop(_STOP_S)

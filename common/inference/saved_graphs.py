@@ -84,12 +84,12 @@ class SavedGraphs:
         self._checked: dict[Path, tuple[tuple[int, ...], ...]] = {}
 
     def find(self, folder: Path) -> Path | None:
-        """Path of the graph in a folder; None if there is none for this runtime.
+        """Path of the graph in a folder; None if there is none for this runtime, or it is unreadable now.
 
         Raises
         ------
         CorruptStore
-            If files are damaged or cannot be read.
+            If files are damaged or missing.
         """
         if not folder.exists():
             return None
@@ -105,8 +105,10 @@ class SavedGraphs:
                 if damaged:
                     raise CorruptStore(f"{folder / damaged[0]} has changed since it was saved")
                 self._checked[folder] = seen
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise CorruptStore(f"{folder} cannot be read: {error}") from error
+        except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+            raise CorruptStore(f"{folder} is damaged: {error}") from error
+        except OSError:  # such as too many open files
+            return None
         return folder / SAVED_GRAPH
 
 

@@ -97,6 +97,26 @@ class CachedMap:
             self.cells(one)[...] = _part(computed, self.layout, one.moved(-wanted.top, -wanted.left))
         return stored
 
+    def keep_similar(self, before: Tensor, tolerance: float) -> Sequence[Rectangle]:
+        """Restore values that hardly changed in a whole execution; returns all other cells.
+
+        Parameters
+        ----------
+        before : ndarray
+            The values before, in the memory layout; it is overwritten.
+        tolerance : float
+            As for `update`.
+        """
+        if not self.variance:
+            return (self.whole,)
+        threshold = tolerance**2 * self.variance
+        changed = changed_cells(before, self.stored, self.layout, threshold, self.whole)
+        if changed != (self.whole,):
+            for one in changed:
+                _part(before, self.layout, one)[...] = self.cells(one)
+            np.copyto(self.stored, before)
+        return changed
+
     def values(self) -> Tensor:
         """A copy in the shape that the graph declares."""
         return self.stored.reshape(self.layout.shape).copy()

@@ -327,19 +327,23 @@ class SegmentedNetwork:
             if number < adapted:
                 action = self._choose_action(segment, self.costs.segments[number], found, offset)
                 self._last_actions[number] = action
+            compares = number < adapted and self._compares(number)
+            if offset != UNMOVED and (action.crops is not None or compares):
+                for target in segment.targets:
+                    pitch = target.layout.pitch
+                    target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
             if action.crops is None:
+                before = [one.stored.copy() for one in segment.targets] if compares else []
                 began_s = time.thread_time()
                 segment.run_whole()
                 self._note_whole(began_s, self.costs.segments[number].whole_ms)
+                for target, values in zip(segment.targets, before, strict=False):
+                    found[target.name] = target.keep_similar(values, self.tolerance)
                 if self._compares(number):
                     for target in segment.targets:
                         if changed is None or not target.variance:
                             target.estimate_variance()
                 continue
-            if offset != UNMOVED:
-                for target in segment.targets:
-                    pitch = target.layout.pitch
-                    target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
             found |= self._run_crops(number, action.crops)
             if adapted and offset == UNMOVED and not any(map(found.get, self._read_later[number])):
                 self._last_actions[number + 1 :] = [_KEPT] * (len(self.loaded) - number - 1)

@@ -154,13 +154,17 @@ class LiveStream:
             except NearsightError as error:
                 return self._answer(number, now_s, Done.INVALID, error)
             if done in (Done.ASKED, Done.LOOKED):
-                self._open[number] = self._ask(
-                    image,
-                    lambda outcome: self._outcomes.append((number, outcome)),
-                    self._settings.timeout_s,
-                    one_look=view.one_look,
-                    only_here=done is Done.LOOKED,
-                )
+                try:
+                    self._open[number] = self._ask(
+                        image,
+                        lambda outcome: self._outcomes.append((number, outcome)),
+                        self._settings.timeout_s,
+                        one_look=view.one_look,
+                        only_here=done is Done.LOOKED,
+                    )
+                except BaseException:  # such as a `MemoryError`; the credit must become free
+                    view.failed(number, Cancelled("the request was not sent"), now_s)
+                    raise
             return self._answer(number, now_s, done, view.error)
 
     def run(

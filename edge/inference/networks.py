@@ -163,16 +163,15 @@ class EdgeNetworks:
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = soonest(here_ms, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
-            lease = self.memory.request(stand_in)
-            if isinstance(lease, Lease):
+            lease = self._lease_of(stand_in)
+            if lease is not None:
                 lease.stands_in = True
                 self._load_in_background(found)
                 self._count("stood in")
                 with self._lock:
                     self._accuracy.stood_in(name, loss)
                 return lease
-            self.memory.load_in_background(lease)  # it was evicted meanwhile
-            how = soonest(here_ms, forward_ms, inf)
+            how = soonest(here_ms, forward_ms, inf)  # it was evicted or removed meanwhile
         if how is Answerer.NEXT_TIER:
             self._load_in_background(found)
             self._count("forwarded")
@@ -322,6 +321,17 @@ class EdgeNetworks:
         costs = self.memory.state.resident.get(best)
         return none if costs is None else (best, costs.execution_ms, losses[best])
 
+    def _lease_of(self, name: str) -> Lease | None:
+        """A lease of a network in memory; None if it is not there."""
+        try:
+            found = self.memory.request(name)
+        except NearsightError:
+            return None
+        if isinstance(found, Lease):
+            return found
+        self.memory.load_in_background(found)
+        return None
+
     def _load_in_background(self, found: Absent | NearsightError) -> None:
         """Load a network for later requests, if possible."""
         if isinstance(found, Absent):
@@ -387,14 +397,17 @@ class EdgeNetworks:
         self._listed_s = self._clock.monotonic()
         self._background.submit(self._list, name="list", after_s=self._poll_s)
         if isinstance(listed, NotFound):  # an older cloud, which does not serve networks
-            listed = _Listing({}, frozenset())
+            listed = _Listing({}, frozenset(), frozenset())
         if isinstance(listed, NearsightError):
             return
         self._cloud_answered = True
         here = self.repository.manifests()
-        self._offered, self._tensors_only = offered, _ = listed
+        offered, self._tensors_only, unreadable = listed
+        self._offered = offered
         self.repository.remove_parts(kept=offered.values())
         for name, manifest in here.items():
+            if name in unreadable:
+                continue
             try:
                 self._follow(manifest, offered.get(name))
             except SetupError as error:  # such as a full disk: the next network may make room
@@ -417,26 +430,38 @@ class EdgeNetworks:
 
 
 class _Listing(NamedTuple):
-    """The cloud's networks, and the names of those that do not answer requests with photos."""
+    """The cloud's networks.
+
+    Attributes
+    ----------
+    offered : dict of str to Manifest
+        By name.
+    tensors_only : frozenset of str
+        Networks that do not answer requests with photos.
+    unreadable : frozenset of str
+        Networks whose manifests cannot be decoded, for example because the cloud is newer.
+    """
 
     offered: dict[str, Manifest]
     tensors_only: frozenset[str]
+    unreadable: frozenset[str]
 
 
 def _listing_of(reply: Reply) -> _Listing:
-    """Decode a listing; networks with a damaged manifest are omitted."""
-    found, tensors_only = {}, set()
+    """Decode a listing."""
+    found, tensors_only, unreadable = {}, set(), set()
     response: ListModelsResponse = reply.message
     for summary in response.models:
         try:
             manifest = Manifest.from_json(summary.manifest)
         except CorruptStore as error:
             get_logger("models").warning(
-                "a network with a damaged manifest is ignored", network=summary.name, error=str(error)
+                "a network with an unreadable manifest is ignored", network=summary.name, error=str(error)
             )
+            unreadable.add(summary.name)
             continue
         if manifest.name == summary.name:
             found[manifest.name] = manifest
             if summary.tensors_only:
                 tensors_only.add(manifest.name)
-    return _Listing(found, frozenset(tensors_only))
+    return _Listing(found, frozenset(tensors_only), frozenset(unreadable))

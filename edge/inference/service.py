@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
 
-from nearsight.common.background.futures import flat, pending
+from nearsight.common.background.futures import pending
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.inference.leases import Absent, Lease
@@ -17,22 +16,6 @@ from nearsight.common.rpc.service import CallContext
 from nearsight.edge.cloud_client import CloudClient, error_of_cloud
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
-
-A = TypeVar("A")
-
-
-def here_or_forwarded(here: Future[A], absent: Absent, forward: Callable[[], Future[A]]) -> Future[A]:
-    """Return the result of ``here``, or of ``forward()`` if the network's load fails."""
-    outcome: Future[Future[A]] = pending()
-
-    def done(loaded: Future[Lease]) -> None:
-        try:
-            outcome.set_result(forward() if loaded.exception() else here)
-        except NearsightError as error:
-            outcome.set_exception(error.with_traceback(None))
-
-    absent.lease.add_done_callback(done)
-    return flat(outcome)
 
 
 class EdgeInferenceService(InferenceService):
@@ -63,10 +46,11 @@ class EdgeInferenceService(InferenceService):
             with found:
                 return self._executed(found, request, context)
         if isinstance(found, Absent):
-            return here_or_forwarded(
-                self._memory.when_loaded(found, lambda lease: self._executed(lease, request, context)),
+            return self._memory.when_loaded(
                 found,
-                lambda: self._forward(request, context),
+                lambda lease: self._executed(lease, request, context),
+                context.deadline.remaining_s(),
+                otherwise=lambda: self._forward(request, context),
             )
         return self._forward(request, context)
 

@@ -46,6 +46,8 @@ class AdaptiveReplacement(Policy):
         self._recent_ghosts, self._frequent_ghosts = _Models(), _Models()
         self._ghost_was_frequent = False
         """Whether the last request was for an evicted frequent model."""
+        self._returning = set[str]()
+        """Ghosts that were requested. Further requests until the end of the load do not change the target."""
 
     def resized(self, budget_bytes: int) -> None:
         """Set c."""
@@ -60,17 +62,22 @@ class AdaptiveReplacement(Policy):
             self._frequent.add(model, self._recent.remove(model))
         elif model in self._frequent:
             self._frequent.move_to_end(model)
+        elif model in self._returning:
+            return
         elif model in self._recent_ghosts:
+            self._returning.add(model)
             ratio = max(1.0, self._frequent_ghosts.size_bytes / self._recent_ghosts.size_bytes)
             moved = self._target_bytes + ratio * self._recent_ghosts[model]
             self._target_bytes = min(self._budget_bytes, moved)
         elif self._ghost_was_frequent:
+            self._returning.add(model)
             ratio = max(1.0, self._recent_ghosts.size_bytes / self._frequent_ghosts.size_bytes)
             self._target_bytes = max(0.0, self._target_bytes - ratio * self._frequent_ghosts[model])
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """Add the model: to the frequent list if it was a ghost, else to the recent list."""
         del now_s
+        self._returning.discard(model)
         target = self._recent
         for ghosts in (self._recent_ghosts, self._frequent_ghosts):
             if model in ghosts:

@@ -4,12 +4,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nearsight.common.errors import NearsightError, NotFound, Unavailable
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import CorruptStore, InternalError, NearsightError, NotFound, Unavailable
 from nearsight.common.inference import measurement, measurement_queue
-from support.network_memory import Place, use
-from support.networks import add_network, adder_network, endless_network, lease_of
+from nearsight.common.inference.leases import Absent, Lease
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.inference.runtime import Network, Runtime
+from support.network_memory import MB, ONES, Place, use
+from support.networks import add_network, adder_network, endless_network, lease_of, runtime_version
 from support.waiting import LONG_S, wait_until
 
 
@@ -43,6 +48,26 @@ def test_a_damaged_file_fails_waiting_requests_and_is_quarantined(place: Place, 
         memory.request("bad")
     place.add("bad")
     assert use(memory, "bad") == 2.0
+
+
+def test_an_undamaged_network_that_cannot_be_loaded_now_is_tried_again_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_files(*_: Any, **__: Any) -> None:
+        raise CorruptStore("one cannot be loaded: too many open files")
+
+    manifest, clock = place.add("one", None), ManualClock()
+    assert use(place.memory(), "one") == 2.0
+    memory = place.memory(clock=clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(Runtime, "load", without_files)
+        with pytest.raises(Unavailable, match="too many open files"):
+            lease_of(memory, "one").result(LONG_S)
+        wait_until(lambda: bool(memory.problem("one")), what="the problem")
+    assert place.repository.has("one")
+    assert place.repository.path(manifest, "prepared").exists()
+    clock.advance(60.0)
+    assert use(memory, "one") == 2.0
 
 
 def test_a_file_that_is_not_a_network_is_quarantined(place: Place) -> None:
@@ -129,6 +154,64 @@ def test_a_file_that_disappears_during_its_measurement_fails_the_requests_and_ca
     assert use(memory, "lost") == 7.0
 
 
+def test_a_network_that_is_replaced_while_it_is_loaded_answers_with_its_new_version(
+    place: Place, gate: threading.Event
+) -> None:
+    place.add("one")
+    memory = place.memory()
+    gate.clear()
+    waiting = lease_of(memory, "one")
+    place.add("one", addend=5.0)
+    gate.set()
+    with waiting.result(LONG_S) as lease:
+        assert float(lease.run({"": ONES}, LONG_S)["y"][0, 0]) == 6.0
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_pinned_network_that_is_replaced_or_removed_while_it_is_loaded_is_loaded_again_or_dropped(
+    place: Place, gate: threading.Event, monkeypatch: pytest.MonkeyPatch, *, removed: bool
+) -> None:
+    """The load of the former file succeeds, as the library has read it before."""
+    place.add("one")
+    memory, warm_up = place.memory(pinned=("one",)), Network.warm_up
+    begun, ends = threading.Event(), threading.Event()
+
+    def slow(network: Network, **limit: float) -> None:
+        begun.set()
+        assert ends.wait(LONG_S)
+        warm_up(network, **limit)
+
+    monkeypatch.setattr(Network, "warm_up", slow)
+    memory.refresh()
+    assert begun.wait(LONG_S)
+    if removed:
+        place.repository.remove("one")
+    else:
+        new = place.add("one", addend=5.0)
+    memory.refresh()
+    ends.set()
+    if removed:
+        wait_until(lambda: memory.state.counts.loads == 1 and not memory.state.resident, what="the end")
+        return
+    wait_until(lambda: memory.state.counts.loads == 2, what="the second load")
+    with lease_of(memory, "one").result(LONG_S) as lease:
+        assert lease.manifest == new
+
+
+def test_an_unexpected_error_of_a_measurement_fails_the_waiting_requests(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("a bug")
+
+    place.add("any", None)
+    memory = place.memory()
+    monkeypatch.setattr(measurement_queue, "measure", fail)
+    with pytest.raises(InternalError, match="network any cannot be measured: a bug"):
+        lease_of(memory, "any").result(LONG_S)
+    wait_until(lambda: not memory.state.measuring, what="the end")
+
+
 def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(
     place: Place, gate: threading.Event
 ) -> None:
@@ -146,3 +229,20 @@ def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(
     assert memory._network_loader is not None
     memory._network_loader._limit_s = LONG_S
     assert use(memory, "other") == 2.0
+
+
+def test_closing_does_not_wait_for_an_execution_until_its_deadline(place: Place) -> None:
+    def job(lease: Lease) -> object:
+        begun.set()
+        return lease.run({"": np.full(3, 1e12, np.float32)}, 10 * LONG_S)
+
+    manifest = add_network(place.repository, "endless", endless_network(place.folder / "endless.onnx"), ())
+    place.repository.note_measured(manifest, Measurement(MB, 5.0, 0.5, 0.5, runtime_version()))
+    memory, begun = place.memory(), threading.Event()
+    absent = memory.request("endless")
+    assert isinstance(absent, Absent)
+    running = memory.when_loaded(absent, job, 10 * LONG_S)
+    assert begun.wait(LONG_S)
+    memory.close()
+    with pytest.raises(Unavailable, match="execution of endless was stopped"):
+        running.result(LONG_S)

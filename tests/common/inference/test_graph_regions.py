@@ -297,14 +297,30 @@ def test_operators_on_integers_obey_the_law(kind: str, data: st.DataObject, size
     check_the_law(Executed(model, size), data, size, tight=False)
 
 
-def test_results_that_differ_on_a_crop_end_the_reuse_if_they_are_quantised() -> None:
+STEPS: dict[str, dict[str, Any]] = {
+    "QuantizeLinear": {},
+    "ThresholdedRelu": {"alpha": 2.0},
+    "Cast": {"to": TensorProto.INT32},
+    "Round": {},
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_results_that_differ_on_a_crop_end_the_reuse_at_a_step_function(step: str) -> None:
     numbers = [constant("s", 0.04), constant("z", 3, "u1")]
-    for kind, ended in (("ConvTranspose", ["QuantizeLinear"]), ("Relu", [])):
+    for kind, ended in (("ConvTranspose", [step]), ("Relu", [])):
         inputs = ["x", "w"][: 2 if kind == "ConvTranspose" else 1]
-        nodes = [node(kind, inputs, "a"), node("QuantizeLinear", "asz")]
-        model = model_of(nodes, [*numbers, weights("w", 4, 4, 3, 3)], (1, CHANNELS, 12, 12))
+        behind = node(step, "asz" if step == "QuantizeLinear" else "a", **STEPS[step])
+        model = model_of(
+            [node(kind, inputs, "a"), behind], [*numbers, weights("w", 4, 4, 3, 3)], (1, 4, 12, 12)
+        )
         found = GraphRegions(model, "x", (12, 12))
         assert (found.ended_by, "a" in found.maps) == (ended, True)
+
+
+def test_a_cast_to_floats_does_not_end_the_reuse() -> None:
+    model = model_of([node("Exp", "x", "a"), node("Cast", "a", to=TensorProto.DOUBLE)], [], (1, 4, 12, 12))
+    assert GraphRegions(model, "x", (12, 12)).ended_by == []
 
 
 def network_of_many_kinds(size: Pair) -> onnx.ModelProto:

@@ -62,6 +62,8 @@ def test_a_measurement_ends_with_the_process_that_started_it(tmp_path: Path) -> 
 def test_a_network_that_crashes_the_runtime_is_given_up() -> None:
     with pytest.raises(Unavailable, match=r"evil crashed the process that measured it: SIGABRT"):
         run_measuring_process([sys.executable, "-c", "import os; os.abort()"], "evil", LONG_S)
+    with pytest.raises(Unavailable, match=r"crashed the process that measured it: signal 40;"):
+        run_measuring_process([sys.executable, "-c", "import os; os.kill(os.getpid(), 40)"], "evil", LONG_S)
     with pytest.raises(Unavailable, match=r"exit status 1: .*MemoryError"):
         run_measuring_process([sys.executable, "-c", "raise MemoryError"], "evil", LONG_S)
 

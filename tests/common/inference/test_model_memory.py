@@ -3,16 +3,20 @@
 import math
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
+from nearsight.common.background.futures import completed
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import NearsightError, Overloaded, Unavailable
+from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
 from nearsight.common.inference import model_memory
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Network
 from support.manual_background import ManualBackground
 from support.network_memory import MB, ONES, Place, use
 from support.networks import add_network, colour_network, lease_of, runtime_version
@@ -180,7 +184,7 @@ def test_a_lease_reports_how_long_its_request_waited(place: Place, gate: threadi
     gate.clear()
     absent = memory.request("one")
     assert isinstance(absent, Absent)
-    waited = memory.when_loaded(absent, lambda lease: lease.waited_ms)
+    waited = memory.when_loaded(absent, lambda lease: lease.waited_ms, LONG_S)
     gate.set()
     assert waited.result(LONG_S) > 0
     found = memory.request("one")
@@ -248,6 +252,30 @@ def test_a_smaller_budget_evicts_idle_networks_now_and_others_after_their_reques
     assert use(memory, "one") == 2.0
 
 
+def test_networks_that_are_evicted_during_a_load_return_their_memory_before_its_end(
+    place: Place, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the machine's memory would stay short, and more networks would be evicted each second."""
+    closed, close = threading.Event(), Network.close
+
+    def noted(network: Network) -> None:
+        close(network)
+        closed.set()
+
+    monkeypatch.setattr(Network, "close", noted)
+    for name in ("one", "slow"):
+        place.add(name)
+    memory = place.memory(30, reserve_mb=100)
+    use(memory, "one")
+    gate.clear()
+    waiting = lease_of(memory, "slow")
+    memory.fit(90 * MB)
+    assert closed.wait(LONG_S)
+    assert not waiting.done()
+    gate.set()
+    waiting.result(LONG_S).release()
+
+
 def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> None:
     place.add("new", None)
     memory = place.memory()
@@ -313,12 +341,52 @@ def test_jobs_of_waiting_requests_run_with_the_network_and_return_their_errors(
     for job in jobs:
         absent = memory.request("one")
         assert isinstance(absent, Absent)
-        results.append(memory.when_loaded(absent, job))
+        results.append(memory.when_loaded(absent, job, LONG_S))
     gate.set()
     assert results[0].result(LONG_S) == 2.0
     with pytest.raises(NearsightError, match="expected float32"):
         results[1].result(LONG_S)
     wait_until(lambda: memory.state.counts.loads == 1, what="the load")
+
+
+def test_a_job_is_dropped_with_its_data_at_its_deadline_while_the_network_is_still_being_loaded(
+    place: Place, gate: threading.Event
+) -> None:
+    class Photo:
+        """Large data of a request."""
+
+    def job_with(photo: Photo) -> Callable[[Lease], Photo]:
+        def job(_: Lease) -> Photo:
+            executed.append(True)
+            return photo
+
+        return job
+
+    place.add("one")
+    memory, executed, photo = place.memory(), list[bool](), Photo()
+    gate.clear()
+    absent = memory.request("one")
+    assert isinstance(absent, Absent)
+    late = memory.when_loaded(absent, job_with(photo), 0.0, otherwise=partial(completed, photo))
+    with pytest.raises(DeadlineExceeded):
+        late.result(LONG_S)
+    left = weakref.ref(photo)
+    del photo
+    wait_until(lambda: left() is None, what="the end of the data")
+    in_time = memory.when_loaded(absent, lambda _: True, LONG_S)
+    gate.set()
+    assert in_time.result(LONG_S)
+    assert not executed
+
+
+def test_a_job_whose_network_is_not_loaded_has_another_result(place: Place, gate: threading.Event) -> None:
+    place.add("one")
+    memory = place.memory(load_limit_s=0.05)
+    gate.clear()
+    absent = memory.request("one")
+    assert isinstance(absent, Absent)
+    found = memory.when_loaded(absent, lambda _: "here", LONG_S, otherwise=lambda: completed("elsewhere"))
+    assert found.result(LONG_S) == "elsewhere"
 
 
 def test_closing_fails_waiting_requests(place: Place, gate: threading.Event) -> None:
@@ -346,7 +414,7 @@ def test_jobs_that_wait_for_a_thread_fail_when_the_daemon_stops(place: Place, ga
 
     gate.clear()
     absent = [memory.request("one") for _ in range(3)]
-    jobs = [memory.when_loaded(one, job) for one in absent if isinstance(one, Absent)]
+    jobs = [memory.when_loaded(one, job, LONG_S) for one in absent if isinstance(one, Absent)]
     gate.set()
     begun.wait(LONG_S)  # two jobs occupy the threads
     closing = threading.Thread(target=memory.close)

@@ -158,6 +158,33 @@ def test_small_changes_are_recomputed_before_their_sum_exceeds_the_tolerance(
     assert np.linalg.norm(answers[-1] - wanted) < 0.5 * np.linalg.norm(first - wanted)
 
 
+def test_small_changes_do_not_add_up_if_a_segment_runs_whole_in_between(
+    runtime: Runtime, path: Path, plain: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole execution also replaces the cells that were kept within the tolerance."""
+    monkeypatch.setattr(region_reuse, "choose_cuts", lambda cuts, *_: [cut.position for cut in cuts])
+    network = PartialNetwork(runtime, path, "small", tmp_path / "segments", least_saved_ms=ALWAYS)
+    segmented = network._segmented
+    costs = Costs.preferring_crops(len(segmented.loaded))
+    first, *others = costs.segments
+    segmented.costs = costs._replace(
+        segments=(first._replace(whole_ms=10.0, area_ms=20.0), *others), tail_ms=10.0
+    )
+    network.tolerance = 0.25
+    patch, far = Rectangle(8, 8, 24, 24), Rectangle(0, SIDE // 2, SIDE, SIDE)
+    frame, other = noise(0), noise(1)
+    before = network.run(frame)["logits"]
+    for step in range(1, 41):
+        shown = frame.copy()
+        shown[:, :, 8:24, 8:24] += step / 40 * (other - frame)[:, :, 8:24, 8:24]
+        network.run(shown, [patch])
+        found = network.run(shown.copy(), [far])["logits"]  # the pixels are equal
+        assert network.explain()[0].done == "whole"
+    wanted = plain.run({"": shown})["logits"]
+    network.close()
+    assert np.linalg.norm(found - wanted) < 0.5 * np.linalg.norm(before - wanted)
+
+
 def test_large_changes_are_recomputed_exactly_despite_a_tolerance(
     tolerant: PartialNetwork, plain: Network
 ) -> None:

@@ -38,6 +38,21 @@ def test_an_added_network_is_available_to_every_process(folder: Path, network: P
     assert other.refresh() is False
 
 
+def test_segments_for_video_are_removed_with_the_version_of_the_network_from_which_they_were_made(
+    folder: Path, network: Path, tmp_path: Path
+) -> None:
+    repository = ModelRepository(folder)
+    segments = repository.path(add_network(repository, "adder", network), "segments")
+    (segments / "1x4").mkdir(parents=True)
+    add_network(repository, "adder", network, ["a", "b"])
+    assert segments.exists()
+    added = add_network(repository, "adder", adder_network(tmp_path / "other.onnx", 2.0))
+    assert not segments.exists()
+    repository.path(added, "segments").mkdir()
+    repository.remove("adder")
+    assert not [*folder.iterdir()]
+
+
 @pytest.mark.parametrize("move", [False, True], ids=["copied", "moved"])
 def test_all_files_of_an_added_network_are_synced_to_disk(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch, *, move: bool

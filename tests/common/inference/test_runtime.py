@@ -40,6 +40,25 @@ def test_a_file_that_cannot_be_read_is_not_called_incomplete(runtime: Runtime, t
         runtime.load(tmp_path / "adder.onnx", "adder")
 
 
+def test_a_file_for_which_there_is_no_memory_is_not_called_damaged(tmp_path: Path) -> None:
+    code = """
+import pathlib, resource, sys
+from nearsight.common.errors import Unavailable
+from nearsight.common.inference.runtime import Runtime
+runtime, path = Runtime(), pathlib.Path(sys.argv[1])
+runtime.load(path, "large").close()
+pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 20_000_000,) * 2)
+try:
+    runtime.load(path, "large")
+except Unavailable as error:
+    print(error.message)
+"""
+    path = colour_network(tmp_path / "large.onnx", weights_mb=60)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "there is not enough memory to load large\n"
+
+
 def test_an_execution_that_hangs_is_stopped_and_the_network_remains_usable(
     runtime: Runtime, tmp_path: Path
 ) -> None:

@@ -84,6 +84,20 @@ def test_each_frame_is_answered_immediately_with_the_latest_result() -> None:
     assert np.array(third.outline) == pytest.approx(np.array(WHERE), abs=1)
 
 
+def test_requests_that_cannot_be_sent_occupy_no_credits() -> None:
+    def no_memory(*_: object, **__: object) -> RequestHandle:
+        raise MemoryError
+
+    camera = Questions()
+    ask, camera.stream._ask = camera.stream._ask, no_memory
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            camera.push()
+        camera.clock.advance(2.0)
+    camera.stream._ask = ask
+    assert camera.push().done is Done.ASKED
+
+
 def test_outlines_are_in_pixels_of_the_frame_however_large_it_is() -> None:
     camera = Questions()
     large = np.repeat(np.repeat(frame(), 4, axis=0), 4, axis=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from nearsight.common.model_cache.model_cache import Load, ModelCache
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Wait
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts
 from nearsight.common.model_cache.registry import make_policy
 
@@ -68,6 +68,19 @@ def test_arc_treats_a_recently_evicted_model_as_frequent_when_it_returns() -> No
     # a b are often, c d once. e evicts c. c returns: the target is 1, d goes, c is often. f: e alone is once,
     # not above the target, so a goes; g and h evict e and f.
     assert evictions("arc", "ababcdecfgh", 4) == "cdaef"
+
+
+def test_arc_changes_its_target_once_for_all_requests_that_wait_for_one_load() -> None:
+    # As above, but four more requests for c arrive during its load. The target stays 1, so e goes for g.
+    cache, found = ModelCache(4, make_policy("arc")), ""
+    for now_s, model in enumerate("ababcdecfgh"):
+        decision = cache.request(model, UNIT, float(now_s))
+        if isinstance(decision, Load):
+            found += "".join(victim.model for victim in decision.evict)
+            for _ in range(4):
+                assert cache.request(model, UNIT, float(now_s)) == Wait()
+            cache.loaded(model, float(now_s))
+    assert found == "cdaef"
 
 
 def test_gdsf_prefers_small_costly_frequent_models() -> None:
