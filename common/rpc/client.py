@@ -300,7 +300,7 @@ class ChannelGroup:
         self._transport.disconnect(channel._link)
         self._ending_until_s = now_s + _ENDING_S
         self._transport.wake()
-        if self._caller_receives and self._transport.has_arrivals():
+        if self._caller_receives:  # its own call may have ended, and disconnecting may consume a signal
             self._transport.wake_caller()
 
     def _loop(self) -> None:
