@@ -1,5 +1,6 @@
 """A group of channels: its thread, the caller that receives, and the end of both."""
 
+import select
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.client import Channel, ChannelGroup, Stub
 from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.transport import Transport
 from support.inprocess import INPROC, InProcessTransport
 from support.rpc import ECHO, ScriptedEcho, give_back, serving, text
 from support.waiting import LONG_S, wait_until
@@ -53,8 +55,45 @@ def test_closing_a_channel_of_a_group_ends_the_wait_of_a_caller(server: RpcServe
         echo(text("connected"), timeout_s=LONG_S)
         wait_until(lambda: not group._thread_receives, what="the end of the thread's receiving")
         waiting = pool.submit(echo, text("never"), timeout_s=600.0)
-        wait_until(lambda: len(server._answers.deferred) == 1, what="the request")
-        assert group._caller_receives
+        wait_until(lambda: group._caller_receives, what="the waiting caller")
         channel.close()
         with pytest.raises(Unavailable, match="closed"):
             waiting.result(LONG_S)
+
+
+class Slow(Transport):
+    """A transport whose waiting caller is held up between the end of its wait and the next step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+        self.closed = threading.Event()
+
+    def wait_in_caller(self, timeout_s: float) -> bool:
+        select.select([self._caller_waker.descriptor], [], [])
+        assert self.go_on.wait(LONG_S)
+        return super().wait_in_caller(timeout_s)
+
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
+
+
+def test_a_transport_is_closed_after_its_waiting_caller_has_left() -> None:
+    transport = Slow()
+    with serving(ScriptedEcho(some_unanswered), listen="tcp://127.0.0.1:0") as server:
+        group = ChannelGroup(transport=transport)
+        channel = Channel(server.endpoint, client_id="x", group=group)
+        echo = Stub(channel, ECHO).echo
+        echo.future(text("connected"), timeout_s=LONG_S).result(LONG_S)
+        wait_until(lambda: not group._thread_receives, what="the end of the thread's receiving")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(echo, text("never"), timeout_s=600.0)
+            wait_until(lambda: group._caller_receives, what="the waiting caller")
+            channel.close()
+            group.close()
+            assert not transport.closed.is_set()
+            transport.go_on.set()
+            with pytest.raises(Unavailable, match="closed"):
+                waiting.result(LONG_S)
+        assert transport.closed.wait(LONG_S)
