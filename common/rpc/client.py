@@ -197,7 +197,7 @@ class ChannelGroup:
         self._channels: dict[Link, Channel] = {}  # used and not closed
         self._busy: dict[Link, Channel] = {}  # of these, those with calls or timers
         self._closed = False
-        self._closed_by_own_thread = False
+        self._thread_ended = False
         self._wakes_at_s = self._ending_until_s = -math.inf
         self._thread_receives = False
         self._caller_receives = False
@@ -252,6 +252,9 @@ class ChannelGroup:
             self._caller_receives = False
             if self._unanswered() and not self._closed:
                 self._transport.wake()
+            unused = self._thread_ended
+        if unused:
+            self._transport.close()
 
     def end(self, channel: Channel) -> None:
         """End the calls and the connection of one channel."""
@@ -266,17 +269,18 @@ class ChannelGroup:
         _hand_out(ended)
 
     def close(self) -> None:
-        """End the thread and close the socket; close the channels before. Safe to call twice."""
+        """End the thread and close the socket; close the channels before. Safe to call twice.
+
+        The last of the thread and a waiting caller closes the transport, because both use its descriptors.
+        """
         with self.lock:
             if self._closed:
                 return
-            self._closed_by_own_thread = self.is_current_thread()
             self._closed = True
         self._transport.wake()
         self._transport.wake_caller()
-        if not self._closed_by_own_thread:
+        if not self.is_current_thread():
             self._thread.join()
-            self._transport.close()
 
     def _unanswered(self) -> int:
         return sum(len(channel._pending.calls) for channel in self._busy.values())
@@ -300,7 +304,7 @@ class ChannelGroup:
         self._transport.disconnect(channel._link)
         self._ending_until_s = now_s + _ENDING_S
         self._transport.wake()
-        if self._caller_receives and self._transport.has_arrivals():
+        if self._caller_receives:  # its own call may have ended, and disconnecting may consume a signal
             self._transport.wake_caller()
 
     def _loop(self) -> None:
@@ -318,7 +322,10 @@ class ChannelGroup:
                         failed = channel._pending.close(InternalError("the channel failed"))
                         ended += self._perform(channel, failed, 0.0)
                 _hand_out(ended)
-        if self._closed_by_own_thread:
+        with self.lock:
+            self._thread_ended = True
+            unused = not self._caller_receives
+        if unused:
             self._transport.close()
 
     def _wait(self) -> None:

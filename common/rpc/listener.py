@@ -35,7 +35,15 @@ from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import DESCRIPTORS_ADVICE, connections_allowed, listen_on
-from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, ProtocolError, Refused, Session
+from nearsight.common.rpc.zmtp import (
+    FRAME_COST,
+    Connection,
+    Mechanism,
+    NoRoom,
+    ProtocolError,
+    Refused,
+    Session,
+)
 
 if TYPE_CHECKING:
     from nearsight.common.metrics import DaemonMetrics
@@ -70,7 +78,8 @@ class Received(NamedTuple):
     """One received request."""
 
     frames: list[Buffer]
-    size_bytes: int
+    occupied_bytes: int
+    """Memory that it occupies until it is answered."""
     connection: Connection
 
 
@@ -160,10 +169,10 @@ class Listener:
         spare = self._settings.memory_limit_bytes - size_bytes
         return self.held_bytes <= spare or self._drop_largest(spare)
 
-    def send(self, connection: Connection, request_bytes: int, frames: Sequence[Buffer]) -> None:
+    def send(self, connection: Connection, occupied_bytes: int, frames: Sequence[Buffer]) -> None:
         """Answer a request; called exactly once per request, even if its client has disconnected."""
         with connection.lock:
-            connection.waiting_bytes -= request_bytes
+            connection.waiting_bytes -= occupied_bytes
             if not connection.closed:
                 if not connection.unsent:
                     connection.sent_s = self._clock.monotonic()
@@ -290,10 +299,10 @@ class Listener:
                     connection.key = session.mechanism.key
                     connection.received_s = self._clock.monotonic()
                     for frames in messages:
-                        size_bytes = sum(map(len, frames))
-                        connection.waiting_bytes += size_bytes
+                        occupied_bytes = sum(map(len, frames)) + FRAME_COST * len(frames)
+                        connection.waiting_bytes += occupied_bytes
                         connection.used_s = connection.received_s
-                        arrived.append(Received(frames, size_bytes, connection))
+                        arrived.append(Received(frames, occupied_bytes, connection))
                     if session.replies:
                         self._send_replies(connection)
                 self._arm(connection)

@@ -228,8 +228,8 @@ class RpcServer:
         listener = self._listener
         if listener is None:
             return
-        for frames, size_bytes, connection in listener.receive(ready):
-            reply = partial(listener.send, connection, size_bytes)
+        for frames, occupied_bytes, connection in listener.receive(ready):
+            reply = partial(listener.send, connection, occupied_bytes)
             pool = self._accept(frames, reply, connection, connection.key or None)
             if pool not in (None, self._pool):  # the receiving pool checks its own queue next
                 pool.signal()

@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import CloseCode, Frame
 from websockets.http11 import Response
 from websockets.server import ServerProtocol
 from websockets.typing import StatusLike
@@ -32,6 +33,8 @@ _MAX_PIPELINED = 100
 _MAX_OVERHEAD_BYTES = 64 * 1024
 """Limit of a request's size without its body: headers, chunk sizes and trailer, which the parser stores.
 Counted after the chunk in which the request starts."""
+_MAX_FRAGMENTS = 1024
+"""Limit of the fragments of a WebSocket message; each takes memory, even without content."""
 _CLOSING_S = 5.0
 """Time for a client to read pending data before its connection is closed."""
 _ROOM = 32
@@ -208,7 +211,7 @@ class _Handshake(ServerProtocol):
 
 
 class StreamConnection(WebSocketsSansIOProtocol):
-    """A WebSocket whose rejected handshake is not an error in the log."""
+    """A WebSocket with a limit of fragments, whose rejected handshake is not an error in the log."""
 
     def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -219,6 +222,25 @@ class StreamConnection(WebSocketsSansIOProtocol):
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
+
+    def handle_cont(self, event: Frame) -> None:
+        """Add a fragment; too many end the connection, because `websockets` limits only their bytes."""
+        if len(self.frames) < _MAX_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.transport.is_closing():
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"more than {_MAX_FRAGMENTS} fragments")
+            self.handle_parser_exception()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the unfinished message now: the objects of a connection form cycles, and are freed late."""
+        super().connection_lost(exc)
+        self.conn.reader.buffer.clear()
+        self.frames.clear()
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Size of the received part of a message."""
+        return len(self.conn.reader.buffer) + sum(map(len, self.frames))
 
 
 class Connections:
@@ -274,8 +296,9 @@ class Connections:
         return connection, address
 
     def sweep(self, now_s: float) -> None:
-        """End connections that exceed a limit of time at this time of the loop."""
+        """End connections that exceed a limit of memory, or of time at this time of the loop."""
         self._forget_closed()
+        self._end_largest()
         for descriptor, since_s in self._in_handshake().items():
             if now_s > since_s + self._limits.body_timeout_s:
                 self._end_handshake(descriptor, "slow")
@@ -296,6 +319,16 @@ class Connections:
         for connection in list(self._state.connections):
             if not (isinstance(connection, HttpConnection) and connection.responding):
                 self._end(connection, "unread")
+
+    def _end_largest(self) -> None:
+        """End the streams with the largest unfinished messages, if all together exceed the limit."""
+        streams = [one for one in self._state.connections if isinstance(one, StreamConnection)]
+        unfinished = sorted([(one.unfinished_bytes, id(one), one) for one in streams])
+        total_bytes = sum(size_bytes for size_bytes, _, _ in unfinished)
+        while total_bytes > self._limits.memory_bytes:
+            size_bytes, _, largest = unfinished.pop()
+            total_bytes -= size_bytes
+            self._end(largest, "memory")
 
     def _is_slow(self, connection: HttpConnection, now_s: float) -> bool:
         limits, spent_s = self._limits, now_s - connection.since_s

@@ -40,7 +40,7 @@ class GatewayMetrics:
         )
         self.dropped = Counter(
             "nearsight_gateway_dropped_connections",
-            "Connections that the gateway closed: too many, or too slow.",
+            "Connections that the gateway closed: too many, too slow, or too much memory.",
             ("reason",),
             registry=registry,
         )

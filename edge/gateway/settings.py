@@ -44,7 +44,8 @@ class LimitSettings(SettingsGroup):
     max_frame_bytes: int = Field(default=MEBIBYTE, ge=1024, le=20 * MEBIBYTE)
     """Maximum size of a frame of a stream; a larger one ends the stream (close code 1009)."""
     memory_bytes: int = Field(default=256 * MEBIBYTE, ge=MEBIBYTE)
-    """Maximum size of all images that are read or wait for an answer; more requests are rejected (503)."""
+    """Maximum size of all images that are read or wait for an answer; more requests are rejected (503). As
+    much is allowed for unfinished frames of streams; beyond it, the streams with the largest are closed."""
     rate_per_s: float = Field(default=100.0, gt=0, allow_inf_nan=False)
     """Photos and frames per second of a token, or of an address if there are no tokens; a token may have its
     own rate. After a pause of a second, as many may arrive at once."""

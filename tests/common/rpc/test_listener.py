@@ -183,6 +183,21 @@ def test_without_memory_a_large_request_is_refused_and_a_small_one_is_served() -
         wait_until(lambda: held_bytes(server) == 0, what="the memory")
 
 
+def test_many_empty_blobs_count_as_the_memory_that_they_take() -> None:
+    gate = Gate()
+    with (
+        serving(ScriptedEcho(gate), listen=TCP, workers=1, memory_limit_bytes=1000 * KIB) as server,
+        echo_stub(server) as stub,
+    ):
+        served = stub.echo.future(text(), timeout_s=60, blobs=[b""] * 2000)
+        assert gate.entered.acquire(timeout=60)
+        with pytest.raises(Overloaded, match="memory"):
+            stub.echo(text(), timeout_s=60, blobs=[b""] * 2000)
+        gate.open.set()
+        assert len(served.result(60).blobs) == 2000
+        wait_until(lambda: held_bytes(server) == 0, what="the memory")
+
+
 def test_idle_connections_are_replaced_by_new_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with observed(connections_limit=8) as (server, observer), raw_peers(server.endpoint, 7) as idle:
         with echo_stub(server) as busy:

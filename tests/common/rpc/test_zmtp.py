@@ -1,12 +1,14 @@
 """The wire protocol without sockets: excess data is refused before it takes memory."""
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.zmtp import FRAME_COST, Mechanism, ProtocolError, Session
+from nearsight.common.rpc.zmtp import FRAME_COST, Connection, Mechanism, ProtocolError, Session
 from support.zmtp import READY, frame, frame_header, greeting
 
 
@@ -54,6 +56,25 @@ def test_messages_arrive_unchanged_however_the_bytes_are_cut(
 def test_large_blobs_are_sent_without_a_copy() -> None:
     blob = memoryview(bytes(100_000))
     assert any(piece is blob for piece in session().encode([b"header", blob]))
+
+
+def test_a_partly_sent_piece_counts_as_a_whole_and_the_rest_arrives() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+        connection = Connection(ours, "peer", session(), 0.0)
+        pieces = [bytes([number]) * 2**20 for number in (1, 2)]
+        connection.send(pieces)
+        received = theirs.recv(2**16, socket.MSG_WAITALL)
+        assert connection.flush()
+        assert not connection.flush()
+        assert connection.droppable_bytes == 2**21
+        while len(received) < 2**21:
+            received += theirs.recv(2**16)
+            connection.flush()
+        assert received == b"".join(pieces)
+        assert connection.droppable_bytes == 0
 
 
 def test_a_message_of_too_many_frames_ends_where_the_limit_is() -> None:

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,3 +218,34 @@ def test_a_client_that_floods_without_reading_is_not_read_any_further_and_leaves
         assert stuck.wait(LONG_S)
         flooding.join()
         wait_until(lambda: opens(browser), what="room for a stream")
+
+
+def fragment(first: int, size: int, *, sent: int) -> bytes:
+    """The first ``sent`` bytes of the content of a WebSocket frame, masked with zeros, and its header."""
+    return bytes((first, 0xFF)) + size.to_bytes(8) + bytes(4) + bytes(sent)
+
+
+def test_the_largest_unfinished_frames_lose_their_streams_beyond_the_memory_limit(edge: ScriptedEdge) -> None:
+    with (
+        running_gateway(edge.endpoint, limits={"memory_bytes": 2**20}) as browser,
+        raw(browser) as large,
+        raw(browser) as small,
+    ):
+        for connection, sent in ((large, 800_000), (small, 300_000)):
+            connection.sendall(upgrade())
+            connection.recv(65536)
+            connection.sendall(fragment(0x82, 900_000, sent=sent))
+        all_of(large)
+        small.sendall(bytes(600_000))
+        received = b""
+        while b'"answer"' not in received:
+            received += small.recv(65536)
+
+
+def test_a_message_of_very_many_fragments_ends_its_stream(browser: Browser) -> None:
+    with raw(browser) as connection:
+        connection.sendall(upgrade())
+        connection.recv(65536)
+        with suppress(ConnectionError):
+            connection.sendall(fragment(0x02, 1, sent=1) + 10_000 * fragment(0x00, 0, sent=0))
+        assert (1009).to_bytes(2) + b"more than 1024 fragments" in all_of(connection)
