@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nearsight.common.background.futures import pending
@@ -128,9 +128,13 @@ class RequestHandle:
 def recognition_of(
     flow: RequestFlow[Any], answer: Answer, now_s: float, trace_id: str = "", reused: float = 0.0
 ) -> Recognition:
-    """The application's result for a request that ends now with this answer."""
+    """The application's result for a request that ends now with this answer.
+
+    It has its own metadata: those of the answer belong to a model or to a cached result.
+    """
+    found = answer.found
     return Recognition(
-        object=answer.found,
+        object=replace(found, metadata=dict(found.metadata)) if found is not None else None,
         answered_by=answer.answered_by,
         latency_ms=(now_s - flow.started_at_s) * 1000,
         hops=(*answer.hops, flow.own_hop(answer)),

@@ -76,6 +76,16 @@ def test_a_stream_recognises_what_the_device_holds_while_a_tier_is_busy(scene: S
         busy.set()
 
 
+def test_an_application_that_changes_the_metadata_of_an_answer_changes_no_later_one(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    for _ in range(2):
+        answer = device.recognize_blocking(photo(1))
+        assert (answer.answered_by, answer.metadata) == ("device", {"seed": "1"})
+        answer.metadata["shown"] = "yes"  # type: ignore[index]
+
+
 def test_hits_are_reported_in_their_order_with_the_identity_of_the_device(scene: Scene) -> None:
     device = scene.device()
     device.recognize_blocking(photo(0))

@@ -28,6 +28,7 @@ def test_an_object_that_was_replaced_is_never_answered_in_its_old_version_after_
     holds(device, 5)
     found = device.recognize_blocking(photo(1))
     assert (found.label, found.object.version if found.object else 0) == ("restored", 2)
+    assert scene.edge.fetched.count(name(2)) == 1, "it has not changed"
 
 
 def test_models_of_a_catalogue_that_was_begun_anew_replace_those_of_the_old_one(scene: Scene) -> None:
