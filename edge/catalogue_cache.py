@@ -420,7 +420,11 @@ class CatalogueCache:
         chosen = chosen[: max(0, bound - len(residents))]
         self.supply.want_to_prefetch(chosen)
         here = frozenset(name for name in chosen if self.supply.held(name) is not None)
-        if here != self.prefetch.prefetched and not self._builder.pause_s():
+        if here == self.prefetch.prefetched:
+            return
+        if residents | here == self.holder.snapshot.object_ids:
+            self.prefetch.built(here, residents)  # without a build: prefetched objects became residents
+        elif not self._builder.pause_s():
             self._build(residents, here, f"{len(here)} objects that present devices may request next")
 
     def _list_objects(self) -> Future[Listing]:

@@ -11,6 +11,7 @@ fetched for some time, so that they are available when the device requests them 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -162,7 +163,8 @@ class ModelSupply:
         self._target: frozenset[str] = frozenset()
         self._to_prefetch: frozenset[str] = frozenset()
         self._for_snapshot: dict[str, ObjectModel] = {}
-        self._waiting: list[_WaitingRequest] = []
+        self._waiting: dict[int, _WaitingRequest] = {}
+        self._numbers = itertools.count()
         self._wanted_until_s: dict[str, float] = {}
         self._closed = False
 
@@ -220,15 +222,16 @@ class ModelSupply:
         self.library.keep(versions)
         self.fetcher.keep(versions)
         self._fetch_requested()
+        self._settle(self._waiting)
 
     def close(self) -> None:
         """Stop fetching; waiting requests fail."""
         self._closed = True
         for priority in (_FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH, _FOR_STANDBY):
             self.fetcher.want((), priority)
-        for waiting in self._waiting:
+        for waiting in self._waiting.values():
             waiting.answer.set_exception(_dropped())
-        self._waiting = []
+        self._waiting.clear()
 
     def _missing(self, object_ids: Sequence[str]) -> list[str]:
         return [name for name in object_ids if self.held(name) is None]
@@ -242,14 +245,14 @@ class ModelSupply:
         for model in current:
             if model.object_id in for_snapshot:
                 self._for_snapshot[model.object_id] = model
-            for waiting in self._waiting:  # keep the model for them, even if no other component does
+            for waiting in self._waiting.values():  # keep the model for them, even if no other component does
                 if model.object_id in waiting.object_ids:
                     waiting.arrived[model.object_id] = model
         for_standby = self._wanted_by_standby()
         self.standby.update((one.object_id, one) for one in current if one.object_id in for_standby)
         elsewhere = for_snapshot.union(for_standby)
         self.library.put(model for model in current if model.object_id not in elsewhere)
-        self._settle()
+        self._settle(self._waiting)
         other_version = [model.object_id for model in fetched.models if not self.current(model)]
         if other_version or fetched.missing or fetched.revision != self._listing().revision:
             self._on_outdated()
@@ -257,9 +260,9 @@ class ModelSupply:
         return other_version
 
     def _failed(self, object_ids: Collection[str]) -> None:
-        for waiting in self._waiting:
+        for waiting in self._waiting.values():
             waiting.failed.update(name for name in object_ids if name in waiting.object_ids)
-        self._settle()
+        self._settle(self._waiting)
 
     # Requests of devices and of the standby
 
@@ -279,24 +282,26 @@ class ModelSupply:
         self, object_ids: Sequence[str], patience_s: float, within_s: float, *, for_standby: bool = False
     ) -> Future[FetchedModels]:
         now_s = self._services.clock.monotonic()
+        number = next(self._numbers)
         request = _WaitingRequest(object_ids, now_s + patience_s, now_s + within_s, for_standby)
-        self._services.background.submit(lambda: self._enter(request))
-        for wait_s in {patience_s, within_s}:
-            self._services.background.submit(self._settle, after_s=wait_s)
+        self._services.background.submit(lambda: self._enter(number, request))
+        for wait_s in {patience_s, within_s}:  # these jobs do not keep an answered request in memory
+            self._services.background.submit(lambda: self._settle([number]), after_s=wait_s)
         return request.answer
 
-    def _enter(self, request: _WaitingRequest) -> None:
+    def _enter(self, number: int, request: _WaitingRequest) -> None:
         """Add a request to those that wait."""
         if self._closed:
             request.answer.set_exception(_dropped())
             return
-        self._waiting.append(request)
+        self._waiting[number] = request
         if not request.for_standby:
             until_s = self._services.clock.monotonic() + WANTED_FOR_S
             for name in request.object_ids:
                 self._wanted_until_s.pop(name, None)
                 self._wanted_until_s[name] = until_s
         self._fetch_requested()
+        self._settle([number])
 
     def _fetch_requested(self) -> None:
         """Fetch the models that devices requested recently, the oldest request first, and the standby's."""
@@ -309,28 +314,28 @@ class ModelSupply:
         self._wanted_until_s = dict(wanted[-MOST_WANTED:])
         self.fetcher.want(tuple(self._wanted_until_s), _FOR_DEVICES)
         self.fetcher.want(self._missing(self._wanted_by_standby()), _FOR_STANDBY)
-        self._settle()
 
     def _wanted_by_standby(self) -> list[str]:
-        return [name for request in self._waiting if request.for_standby for name in request.object_ids]
+        return [
+            name for request in self._waiting.values() if request.for_standby for name in request.object_ids
+        ]
 
-    def _settle(self) -> None:
-        """Answer the requests that need not wait any longer."""
+    def _settle(self, numbers: Iterable[int]) -> None:
+        """Answer those of these requests that wait, and need not wait any longer."""
         now_s = self._services.clock.monotonic()
-        still: list[_WaitingRequest] = []
-        for waiting in self._waiting:
+        for number in [number for number in numbers if number in self._waiting]:
+            waiting = self._waiting[number]
             answer = self._answer(waiting.object_ids, waiting.arrived)
             may_come = any(
                 name not in waiting.failed and not self.fetcher.holds_back(name) for name in answer.left_out
             )
             enough = bool(answer.models) and now_s >= waiting.patient_until_s
             if may_come and not enough and now_s < waiting.answer_by_s:
-                still.append(waiting)
-            else:
-                waiting.answer.set_result(answer)
-                if waiting.for_standby:
-                    self.fetcher.want((), _FOR_STANDBY)
-        self._waiting = still
+                continue
+            del self._waiting[number]
+            waiting.answer.set_result(answer)
+            if waiting.for_standby:
+                self.fetcher.want((), _FOR_STANDBY)
 
     def _answer(self, object_ids: Sequence[str], arrived: Mapping[str, ObjectModel]) -> FetchedModels:
         """Current answer to a request, in its order; ``arrived`` are models that were fetched for it."""

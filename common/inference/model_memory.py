@@ -192,6 +192,8 @@ class ModelMemory:
                 return
             victims = cache.resize(budget_bytes, self._clock.monotonic())
             self._unload(victims)
+        if not self._repository.manifests():
+            return  # nothing to report
         all_bytes = settings.memory_mb * 10**6
         if (budget_bytes < most_bytes and victims) or all_bytes in (before, budget_bytes):
             event = f"memory for networks {'reduced' if budget_bytes < before else 'increased'}"

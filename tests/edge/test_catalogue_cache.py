@@ -1,6 +1,6 @@
 """Decisions of the cache of a catalogue, without network and threads, in virtual time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import cast
 
@@ -167,6 +167,28 @@ def test_a_wanted_object_that_left_the_catalogue_is_not_fetched_again() -> None:
     assert len(scene.cloud.asked) == asked
 
 
+def test_a_request_for_models_costs_the_same_however_many_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    supply, considered = scene.cache.supply, list[Sequence[str]]()
+    monkeypatch.setattr(scene.cloud, "get_models", lambda *_: Future())  # the cloud does not answer
+    answers = [supply.for_device([name], 60.0) for name in NAMES[:50]]
+    scene.background.run()
+    answer = supply._answer
+
+    def counted(object_ids: Sequence[str], arrived: Mapping[str, ObjectModel]) -> FetchedModels:
+        considered.append(object_ids)
+        return answer(object_ids, arrived)
+
+    monkeypatch.setattr(supply, "_answer", counted)
+    answers.append(supply.for_device([NAMES[50]], 60.0))
+    scene.background.run()
+    assert considered == [[NAMES[50]]] * 2, "at once, and when it begins to wait"
+    scene.wait(60.0)
+    assert all(one.result(0).left_out for one in answers)
+
+
 def test_with_a_build_share_of_a_fifth_the_pause_is_four_times_the_build_time() -> None:
     scene = Scene(build_share=0.2, build_s=1.0)
     for name in NAMES[:2]:
@@ -202,11 +224,12 @@ def test_a_prefetched_object_that_the_optimizer_wants_stays_when_its_visitor_lea
     scene.wait(3.0)
     assert scene.held == {NAMES[0], NAMES[1]}
     assert scene.cache.prefetch.prefetched == {NAMES[1]}
+    snapshot = scene.cache.holder.snapshot
     for _ in range(60):
         scene.cache.note_device_hit("another", NAMES[1])
     scene.background.run()
     scene.wait(400.0)
-    assert scene.held == {NAMES[0], NAMES[1]}
+    assert scene.cache.holder.snapshot is snapshot, "the same objects need no build"
     assert scene.cache.prefetch.prefetched == set()
 
 

@@ -18,6 +18,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Channel
 from nearsight.common.settings import SettingsGroup
+from nearsight.edge import memory_budget
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, FetchSettings, LoadSettings
 from nearsight.protos import health_pb2
@@ -150,3 +151,14 @@ def test_an_edge_refuses_changes_of_networks_and_names_the_next_step(edge: EdgeD
         ),
     ):
         RemoteNetworks(channel).remove("birds")
+
+
+def test_an_edge_without_networks_does_not_report_their_memory(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its recognition cache could use more than all of its memory."""
+    monkeypatch.setattr(memory_budget, "_EVERY_S", 0.02)
+    with serve(memory_mb=1) as (edge, device):
+        device.ask(photo(0))
+        wait_until(lambda: edge.memory.networks.limit_bytes == 0, what="a division of the memory")
+    assert "memory for networks" not in capsys.readouterr().err
