@@ -47,6 +47,8 @@ _FAULT_SHARE = 0.4
 _EVENTS, _LONGEST_PAUSE_S = 15, 20.0
 """The pause between two events is a fifteenth of the duration, but at most this."""
 _METER_PERIOD_S, _STOP_S = 1.0, 15.0
+_LEAST_HALF_S = 9.0 * _METER_PERIOD_S
+"""Shortest second half: each of its thirds has samples of every process."""
 _ERROR = re.compile(r"\[(error|critical)\s*\]|Traceback|Assertion failed")
 
 Usage = dict[tuple[str, int], list[tuple[float, ...]]]
@@ -162,7 +164,8 @@ class _Soak:
     def _run_events(self, seconds: float, report_step: ReportStep) -> None:
         """Run events with pauses between them; every kind occurs once before any kind occurs again.
 
-        Each fault occurs at least once, therefore a run on a slow machine may be longer.
+        Each fault occurs at least once, and the second half follows the last one. Therefore a run on a slow
+        machine may be longer.
         """
         changes: dict[str, Callable[[], None]] = {
             "change catalogue": self._change_catalogue,
@@ -191,7 +194,7 @@ class _Soak:
                 self._half_s = max(self._half_s, time.monotonic())
             self.events.append((round(now_s - self._began_s, 1), name, round(time.monotonic() - now_s, 2)))
             self._wait_and_check(pause_s)
-        self._wait_and_check(end_s - time.monotonic())
+        self._wait_and_check(max(end_s, self._half_s + _LEAST_HALF_S) - time.monotonic())
 
     def _restart(self, tier: str, *, kill: bool) -> None:
         """Kill or stop a daemon and restart it at the same address."""

@@ -177,10 +177,9 @@ class TwinDevice:
             request = self._queue.pop(0)
             if request.flow.phase is Phase.DONE:
                 continue
-            self._workers -= 1
-            self._carry_out(
-                request, request.flow.begin(request.query, self._events.now_s, self._events.now_s)
-            )
+            effect = request.flow.begin(request.query, self._events.now_s, self._events.now_s)
+            self._workers -= not isinstance(effect, Finish)  # too little time was left
+            self._carry_out(request, effect)
 
     def _carry_out(self, request: _Request, effect: Effect[DeviceQuery] | None) -> None:
         query = request.query

@@ -1,11 +1,15 @@
 """The soak test: laws of growth, and a short run."""
 
 import json
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.clock import ManualClock
+from nearsight.experiments.bench import soak
 from nearsight.experiments.bench.soak import growth_laws
 
 
@@ -23,6 +27,44 @@ def test_growing_descriptors_are_judged_in_short_runs() -> None:
     used = [(float(at_s), 100.0, 40.0 + at_s, 10.0) for at_s in range(60)]
     (law,) = growth_laws({("edge", 1): list(used)}, 30.0)
     assert law["verdict"] == "MISSED"
+
+
+class SlowSoak(soak._Soak):
+    """Processes of which each takes 12 s to start; only the time of the run is simulated."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._rng = random.Random(1)
+        self._listen = {"cloud": "", "edge": ""}
+        self._began_s = clock.monotonic()
+        self._half_s = self._began_s + 15.0
+        self.events = []
+
+    def flat_s(self) -> float:
+        """Length of the second half of a run of 30 s."""
+        self._run_events(30.0, lambda _step: None)
+        return self._clock.monotonic() - self._half_s
+
+    def _restart(self, tier: str, *, kill: bool) -> None:
+        self._clock.advance(12.0)
+
+    def _wait_and_check(self, seconds: float) -> None:
+        self._clock.advance(max(0.0, seconds))
+
+    def _change_catalogue(self) -> None:
+        pass
+
+    _burst = _kill_application = _change_catalogue
+
+
+def test_the_second_half_of_a_short_run_on_a_slow_machine_is_long_enough_for_its_laws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(soak, "time", SimpleNamespace(monotonic=clock.monotonic))
+    slow = SlowSoak(clock)
+    assert slow.flat_s() >= 9.0
+    assert {name for _, name, _ in slow.events} >= {"kill edge", "restart cloud"}
 
 
 @pytest.mark.system

@@ -158,6 +158,14 @@ def test_a_photo_is_answered_that_an_edge_begins_to_forward_before_its_first_obj
     assert max(row.latency_ms for row in rows) < 1000.0
 
 
+def test_a_device_works_on_after_photos_that_began_just_before_their_deadline() -> None:
+    """Its two workers begin the last two of six photos 5 ms before these expire."""
+    slow = _EXACT.model_copy(update={"prepare_ms": 4945.0 / 2})
+    photos = [(at_s, _KNOWN) for at_s in (*[0.0] * 6, 40.0, 50.0)]
+    *_, first, second = _alone(10.0, *photos, costs=slow).play(ONLY_CLOUD).rows
+    assert (first.outcome, second.outcome) == ("recognized", "recognized")
+
+
 def test_the_cache_of_an_edge_is_settled_at_the_start_also_with_slow_builds() -> None:
     last = replace(_KNOWN, object_id=OBJECT_IDS[-1])
     taught = [(f"before-{number}", name) for number, name in enumerate(OBJECT_IDS)]
