@@ -133,17 +133,18 @@ class ApproximateKeyCache(Generic[X, Y]):
                 now_s = self._clock.monotonic()
                 path = self._path(keys, now_s)
                 key = path[-1]
-                running = self._running.get(key)
-                if running is None:
+                inference = self._running.get(key)
+                first = inference is None
+                if inference is None:
                     entry = self._cache.find(key, now_s)
                     if entry is not None:
                         value = entry.value
                         self._report(keys, value, 0, now_s)
                         return value
                     inference = self._running[key] = Future()
-            if running is None:
+            if first:
                 return self._infer(keys, path, x, inference)
-            self._wait_for(running, ends_s - now_s)
+            self._wait_for(inference, ends_s - now_s)
 
     def correct(self, x: X, value: Y) -> None:
         """Set the result of this input to ``value``, which is known to be correct (e.g. from the user)."""

@@ -106,7 +106,7 @@ class KVStore:
         )
         self._local_keys = LocalReplicaKeys(None, all_keys=False)
         self._unfinished: dict[str, dict[bytes | None, _OwnWrite]] = {}
-        """The last writes of this device by key and item, without counters. Protected by ``shared.lock``."""
+        """The last writes of this device by key and item. Protected by ``shared.lock``."""
 
     def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> Future[None]:
         """Set the value of a key; of several puts the last one wins."""
@@ -176,7 +176,8 @@ class KVStore:
         """Add to the counters of a key.
 
         Never repeat a merge: if the future fails, the counts are kept and sent with the next merge of the
-        key, or in the background. Counts above the limits are refused at once and not kept.
+        key, or in the background, unless this device deletes the key. Counts above the limits are refused at
+        once and not kept.
 
         Raises
         ------
@@ -193,9 +194,10 @@ class KVStore:
             with self._shared.lock:
                 now_s = self._clock.monotonic()
                 entry = self._increments.add(key, whole, self._expiry_s(ttl_s), now_s)
+                write = self._begun(entry)
         except NearsightError as error:
             return failed(error)
-        return self._contribute(entry)
+        return self._ends(key, write, self._contribute(entry))
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
         """The sums of the counters of a key, over all devices; empty if there are none."""
@@ -204,6 +206,7 @@ class KVStore:
     def delete(self, key: str) -> Future[None]:
         """Delete a key with any kind of value."""
         with self._shared.lock:
+            self._increments.forget(key)
             called = Entry(key, cleared=self._shared.stamp())
             write = self._begun(called)
 

@@ -85,6 +85,10 @@ class PendingIncrements:
         self._accounts.move_to_end(key)
         return _entry(key, account)
 
+    def forget(self, key: str) -> None:
+        """Forget the additions to a key that this device deletes; later ones are a new contribution."""
+        self._accounts.pop(key, None)
+
     def unacknowledged(self) -> list[Entry]:
         """The entries to write again, as their last additions were not acknowledged."""
         return [_entry(key, one) for key, one in self._accounts.items() if one.counts != one.acknowledged]

@@ -282,6 +282,23 @@ def test_of_an_addition_and_a_removal_of_an_item_the_last_call_wins(
     assert (b"item" in store.items(key).result(LONG_S).items) == added
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_additions_after_a_deletion_of_the_same_device_count_and_those_before_do_not(
+    three: Group, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    key = f"order of counts {deleted}"
+    store = three.outsider(key).store
+    store.merge(key, {"x": 1}).result(LONG_S)
+    with monkeypatch.context() as patch:
+        held = Held(three.outsider(key), patch)
+        earlier = store.merge(key, {"x": 2}) if deleted else store.delete(key)
+    later = store.delete(key) if deleted else store.merge(key, {"x": 4})
+    later.result(LONG_S)
+    held.send()
+    earlier.result(LONG_S)
+    assert store.counts(key).result(LONG_S) == ({} if deleted else {"x": 4})
+
+
 def test_a_later_removal_wins_although_its_counter_is_lower() -> None:
     with group(3) as nodes:
         a, b, outsider = nodes.nodes
