@@ -235,26 +235,28 @@ class ChannelGroup:
     def receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
         """Receive in a waiting caller until its answer arrives or the group's thread must take over."""
         undisturbed = True
-        with self.lock:
-            # Needed: a socket signals an arrival only after it was polled empty.
-            arrived = self._transport.has_arrivals()
-        while undisturbed:
-            if arrived:
-                with self.lock:
-                    answers = self._receive_answers()
-                _hand_out(answers)
-            if waiter.done():
-                break
-            left_s = max(0.0, deadline_s - self._clock.monotonic())
-            undisturbed = self._transport.wait_in_caller(left_s) and self._clock.monotonic() < deadline_s
-            arrived = True
-        with self.lock:
-            self._caller_receives = False
-            if self._unanswered() and not self._closed:
-                self._transport.wake()
-            unused = self._thread_ended
-        if unused:
-            self._transport.close()
+        try:
+            with self.lock:
+                # Needed: a socket signals an arrival only after it was polled empty.
+                arrived = self._transport.has_arrivals()
+            while undisturbed:
+                if arrived:
+                    with self.lock:
+                        answers = self._receive_answers()
+                    _hand_out(answers)
+                if waiter.done():
+                    break
+                left_s = max(0.0, deadline_s - self._clock.monotonic())
+                undisturbed = self._transport.wait_in_caller(left_s) and self._clock.monotonic() < deadline_s
+                arrived = True
+        finally:  # also after an error, such as Ctrl-C: otherwise the thread would never receive again
+            with self.lock:
+                self._caller_receives = False
+                if self._unanswered() and not self._closed:
+                    self._transport.wake()
+                unused = self._thread_ended
+            if unused:
+                self._transport.close()
 
     def end(self, channel: Channel) -> None:
         """End the calls and the connection of one channel."""

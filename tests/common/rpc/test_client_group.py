@@ -97,3 +97,22 @@ def test_a_transport_is_closed_after_its_waiting_caller_has_left() -> None:
             with pytest.raises(Unavailable, match="closed"):
                 waiting.result(LONG_S)
         assert transport.closed.wait(LONG_S)
+
+
+def test_after_an_error_in_a_waiting_caller_the_thread_receives_the_answers() -> None:
+    class Interrupted(Transport):
+        def wait_in_caller(self, timeout_s: float) -> bool:
+            raise KeyboardInterrupt
+
+    with (
+        serving(ScriptedEcho(some_unanswered), listen="tcp://127.0.0.1:0") as server,
+        closing(ChannelGroup(transport=Interrupted())) as group,
+        Channel(server.endpoint, client_id="x", group=group) as channel,
+    ):
+        echo = Stub(channel, ECHO).echo
+        echo.future(text("connected"), timeout_s=LONG_S).result(LONG_S)
+        wait_until(lambda: not group._thread_receives, what="the end of the thread's receiving")
+        with pytest.raises(KeyboardInterrupt):
+            echo(text("never"), timeout_s=600.0)
+        later = echo.future(text("later"), timeout_s=600.0)
+        assert later.result(LONG_S).message.text == "later"
