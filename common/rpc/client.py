@@ -354,24 +354,26 @@ class ChannelGroup:
             self._transport.wait(wait_s, arrivals=watches)
 
     def _step(self) -> None:
-        with self.lock:
-            if self._closed:
-                return
-            self._wakes_at_s = -math.inf
-            # Changes are read before messages: a message is still delivered if its connection ended
-            # afterwards.
-            changes = self._transport.changes()
-            answers = self._receive_answers()
-            now_s = self._clock.monotonic()
-            ended: list[_Ended] = []
-            for link, error in changes:
-                ended += self._on_change(self._channels[link], error, now_s)
-            for channel in self._busy.values():
-                ended += self._perform(channel, channel._pending.tick(now_s), now_s)
-            # The operations above may have consumed the signal for which the caller waits.
-            if self._caller_receives and (changes or answers or ended or self._transport.has_arrivals()):
-                self._transport.wake_caller()
-        _hand_out(answers + ended)
+        ended: list[_Ended] = []
+        try:
+            with self.lock:
+                if self._closed:
+                    return
+                self._wakes_at_s = -math.inf
+                # Changes are read before messages: a message is still delivered if its connection ended
+                # afterwards.
+                changes = self._transport.changes()
+                ended += self._receive_answers()
+                now_s = self._clock.monotonic()
+                for link, error in changes:
+                    ended += self._on_change(self._channels[link], error, now_s)
+                for channel in self._busy.values():
+                    ended += self._perform(channel, channel._pending.tick(now_s), now_s)
+                # The operations above may have consumed the signal for which the caller waits.
+                if self._caller_receives and (changes or ended or self._transport.has_arrivals()):
+                    self._transport.wake_caller()
+        finally:  # also after an error: these calls have left the table of pending ones
+            _hand_out(ended)
 
     def _on_change(self, channel: Channel, error: NearsightError | None, now_s: float) -> list[_Ended]:
         if error is None:

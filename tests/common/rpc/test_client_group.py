@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.client import Channel, ChannelGroup, Stub
+from nearsight.common.rpc.links import Link
 from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.transport import Transport
 from support.inprocess import INPROC, InProcessTransport
 from support.rpc import ECHO, ScriptedEcho, give_back, serving, text
@@ -116,3 +118,18 @@ def test_after_an_error_in_a_waiting_caller_the_thread_receives_the_answers() ->
             echo(text("never"), timeout_s=600.0)
         later = echo.future(text("later"), timeout_s=600.0)
         assert later.result(LONG_S).message.text == "later"
+
+
+def test_answers_that_arrive_together_with_an_error_are_not_lost(server: RpcServer) -> None:
+    unknown = Link("tcp://127.0.0.1:1", ChannelSettings(), None)
+
+    class Broken(InProcessTransport):
+        def changes(self) -> list[tuple[Link, NearsightError | None]]:
+            return [(unknown, None)] if self._arrived else super().changes()
+
+    with (
+        closing(ChannelGroup(transport=Broken(server))) as group,
+        Channel(INPROC, client_id="x", group=group) as channel,
+    ):
+        call = Stub(channel, ECHO).echo.future(text("answered"), timeout_s=LONG_S)
+        assert call.result(LONG_S).message.text == "answered"
