@@ -121,6 +121,7 @@ class Transport:
             self._by_address.pop(link.address, None)
         link.name, link.up = b"", False
         self._looked_up.pop(link, None)
+        self._failed = [one for one in self._failed if one[0] is not link]
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
         """Send a complete message or nothing; False without room or connection. Views must be flat bytes."""
