@@ -59,7 +59,9 @@ class DaemonMetrics:
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         histogram = partial(Histogram, labelnames=method, registry=self.registry, buckets=_SECONDS)
         self._calls = counter("nearsight_calls", "Calls answered.", (*method, "code"))
-        self._queue = histogram("nearsight_call_queue_seconds", "Time from arrival to the start of work.")
+        self._queue = histogram(
+            "nearsight_call_queue_seconds", "Time from arrival to the start of work or to the refusal."
+        )
         self._compute = histogram(
             "nearsight_call_compute_seconds", "Time of work on a call, without the wait for the next tier."
         )
@@ -80,11 +82,15 @@ class DaemonMetrics:
         method: str,
         code: StatusCode,
         queue_ms: float,
-        compute_ms: float,
+        compute_ms: float | None,
         received_bytes: int,
         sent_bytes: int,
     ) -> None:
-        """Count one answered call; service and method are empty if it was rejected before the queue."""
+        """Count one answered call.
+
+        Service and method are empty if it was rejected before the queue. ``compute_ms`` is None if no work
+        on it was begun; as a time of 0, refusals would hide slow work.
+        """
         series = self._series.get((service, method, code))
         if series is None:  # looked up once: finding the labels costs more than counting
             by_method = (self._queue, self._compute, self._received, self._sent)
@@ -96,7 +102,8 @@ class DaemonMetrics:
         calls, queue, compute, received, sent = series
         calls.inc()
         queue.observe(queue_ms / 1000)
-        compute.observe(compute_ms / 1000)
+        if compute_ms is not None:
+            compute.observe(compute_ms / 1000)
         received.inc(received_bytes)
         sent.inc(sent_bytes)
 

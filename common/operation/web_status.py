@@ -59,6 +59,16 @@ def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
     timeout_s : float
         Timeout of the connection and of each read.
     """
+    try:
+        return _readiness(url, timeout_s)
+    except OSError as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        return DaemonStatus(url, error=f"the connection failed: {reason}")
+    except _INVALID_ANSWER:
+        return DaemonStatus(url, error="the server there is not a gateway; is the address right?")
+
+
+def _readiness(url: str, timeout_s: float) -> DaemonStatus:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
@@ -71,11 +81,6 @@ def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
             text = "; ".join(filter(None, (str(problem["message"]), str(problem["advice"]))))
             return DaemonStatus(url, daemon="gateway", details=(("edge", text),))
         return DaemonStatus(url, error=f"the server there is not a gateway: {error}")
-    except OSError as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        return DaemonStatus(url, error=f"the connection failed: {reason}")
-    except _INVALID_ANSWER:
-        return DaemonStatus(url, error="the server there is not a gateway; is the address right?")
 
 
 def _field(answer: IO[bytes], name: str) -> Any:

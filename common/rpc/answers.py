@@ -178,7 +178,7 @@ class Answers:
                 call.endpoint.method.name,
                 code,
                 hop.queue_ms,
-                hop.compute_ms,
+                hop.compute_ms if call.started_s is not None else None,
                 hop.received_bytes,
                 hop.sent_bytes,
             )

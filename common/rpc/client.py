@@ -235,26 +235,28 @@ class ChannelGroup:
     def receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
         """Receive in a waiting caller until its answer arrives or the group's thread must take over."""
         undisturbed = True
-        with self.lock:
-            # Needed: a socket signals an arrival only after it was polled empty.
-            arrived = self._transport.has_arrivals()
-        while undisturbed:
-            if arrived:
-                with self.lock:
-                    answers = self._receive_answers()
-                _hand_out(answers)
-            if waiter.done():
-                break
-            left_s = max(0.0, deadline_s - self._clock.monotonic())
-            undisturbed = self._transport.wait_in_caller(left_s) and self._clock.monotonic() < deadline_s
-            arrived = True
-        with self.lock:
-            self._caller_receives = False
-            if self._unanswered() and not self._closed:
-                self._transport.wake()
-            unused = self._thread_ended
-        if unused:
-            self._transport.close()
+        try:
+            with self.lock:
+                # Needed: a socket signals an arrival only after it was polled empty.
+                arrived = self._transport.has_arrivals()
+            while undisturbed:
+                if arrived:
+                    with self.lock:
+                        answers = self._receive_answers()
+                    _hand_out(answers)
+                if waiter.done():
+                    break
+                left_s = max(0.0, deadline_s - self._clock.monotonic())
+                undisturbed = self._transport.wait_in_caller(left_s) and self._clock.monotonic() < deadline_s
+                arrived = True
+        finally:  # also after an error, such as Ctrl-C: otherwise the thread would never receive again
+            with self.lock:
+                self._caller_receives = False
+                if self._unanswered() and not self._closed:
+                    self._transport.wake()
+                unused = self._thread_ended
+            if unused:
+                self._transport.close()
 
     def end(self, channel: Channel) -> None:
         """End the calls and the connection of one channel."""
@@ -352,24 +354,26 @@ class ChannelGroup:
             self._transport.wait(wait_s, arrivals=watches)
 
     def _step(self) -> None:
-        with self.lock:
-            if self._closed:
-                return
-            self._wakes_at_s = -math.inf
-            # Changes are read before messages: a message is still delivered if its connection ended
-            # afterwards.
-            changes = self._transport.changes()
-            answers = self._receive_answers()
-            now_s = self._clock.monotonic()
-            ended: list[_Ended] = []
-            for link, error in changes:
-                ended += self._on_change(self._channels[link], error, now_s)
-            for channel in self._busy.values():
-                ended += self._perform(channel, channel._pending.tick(now_s), now_s)
-            # The operations above may have consumed the signal for which the caller waits.
-            if self._caller_receives and (changes or answers or ended or self._transport.has_arrivals()):
-                self._transport.wake_caller()
-        _hand_out(answers + ended)
+        ended: list[_Ended] = []
+        try:
+            with self.lock:
+                if self._closed:
+                    return
+                self._wakes_at_s = -math.inf
+                # Changes are read before messages: a message is still delivered if its connection ended
+                # afterwards.
+                changes = self._transport.changes()
+                ended += self._receive_answers()
+                now_s = self._clock.monotonic()
+                for link, error in changes:
+                    ended += self._on_change(self._channels[link], error, now_s)
+                for channel in self._busy.values():
+                    ended += self._perform(channel, channel._pending.tick(now_s), now_s)
+                # The operations above may have consumed the signal for which the caller waits.
+                if self._caller_receives and (changes or ended or self._transport.has_arrivals()):
+                    self._transport.wake_caller()
+        finally:  # also after an error: these calls have left the table of pending ones
+            _hand_out(ended)
 
     def _on_change(self, channel: Channel, error: NearsightError | None, now_s: float) -> list[_Ended]:
         if error is None:

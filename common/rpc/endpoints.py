@@ -6,6 +6,7 @@ Daemons listen at the default addresses, and the commands and the SDK call them 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 from types import MappingProxyType
@@ -20,6 +21,9 @@ DEFAULT_ENDPOINTS = MappingProxyType(
     }
 )
 """Daemon → its endpoint."""
+
+LONGEST_PATH_BYTES = 107
+"""Maximum length of a socket's path; a limit of the system."""
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>[0-9]{1,5}|\*)")
 _EVERYWHERE = MappingProxyType({"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"})
@@ -52,6 +56,11 @@ def check_endpoint(endpoint: str) -> str:
     """
     _, port = split_tcp(endpoint)
     scheme, _, path = endpoint.partition("://")
+    if scheme == "ipc" and len(os.fsencode(path)) > LONGEST_PATH_BYTES:
+        raise ConfigurationError(
+            f"{endpoint!r} is not an address: path too long",
+            advice=f"choose one of at most {LONGEST_PATH_BYTES} bytes",
+        )
     if port == "*" or (port and int(port) <= 65535) or (scheme in {"ipc", "inproc"} and path):
         return endpoint
     raise ConfigurationError(f"{endpoint!r} is not an address", advice="write tcp://HOST:PORT or ipc://PATH")

@@ -307,7 +307,7 @@ class RpcServer:
         self._log.info("request rejected", reason=error.message, trace_id=trace_id)
         reply(encode_response(request_id, (), error=error))
         if self._metrics is not None:
-            self._metrics.on_call("", "", error.code, 0.0, 0.0, sum(map(len, frames)), 0)
+            self._metrics.on_call("", "", error.code, 0.0, None, sum(map(len, frames)), 0)
 
     def _run(self, call: ServedCall) -> None:
         """Run a handler; called in a worker."""

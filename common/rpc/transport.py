@@ -8,6 +8,7 @@ next one, and nothing is sent to an unreachable server.
 from __future__ import annotations
 
 import errno
+import os
 import select
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -17,7 +18,7 @@ from zmq import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import NearsightError, Unavailable
-from nearsight.common.rpc.endpoints import split_name, split_tcp
+from nearsight.common.rpc.endpoints import LONGEST_PATH_BYTES, split_name, split_tcp
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.links import Link, refusal
 from nearsight.common.rpc.names import NameResolver
@@ -41,7 +42,7 @@ _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _NEVER_MS = 600_000
 _SPELLINGS = 256
-_PATH_SPELLINGS = 4  # the path of a socket has a small maximum length
+_PATH_SPELLINGS = 4
 _UNREAD_MESSAGES = 2 * PENDING_LIMIT_MAX
 """Maximum number of unread messages of a connection; half of them may be late answers. A connection with more
 has no heartbeats. If it then fails, an assertion of libzmq aborts this process."""
@@ -121,6 +122,7 @@ class Transport:
             self._by_address.pop(link.address, None)
         link.name, link.up = b"", False
         self._looked_up.pop(link, None)
+        self._failed = [one for one in self._failed if one[0] is not link]
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
         """Send a complete message or nothing; False without room or connection. Views must be flat bytes."""
@@ -275,8 +277,9 @@ def _spelled(endpoint: str, attempt: int) -> str:
     if host:
         return f"tcp://{host}:{'0' * (attempt % _SPELLINGS)}{port}"
     scheme, _, rest = endpoint.partition("://")
-    extra = ("/" if rest.startswith("/") else "./") * (attempt % _PATH_SPELLINGS)
-    return f"{scheme}://{extra}{rest}"
+    extra = "/" if rest.startswith("/") else "./"
+    room = (LONGEST_PATH_BYTES - len(os.fsencode(rest))) // len(extra)
+    return f"{scheme}://{extra * (attempt % min(_PATH_SPELLINGS, room + 1))}{rest}"
 
 
 def _poller_on(waker: Waker, *filenos: int) -> select.poll:

@@ -122,11 +122,12 @@ class WorkerPool:
             self._refuse(*one)
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the threads. A thread that is blocked in a handler is logged and not waited for."""
+        """End the threads within ``timeout_s``. Threads that are then blocked in handlers are logged."""
         self._stopping.set()
         self._end.wake()
+        until_s = self._clock.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, until_s - self._clock.monotonic()))
         stuck = [thread.name for thread in self._threads if thread.is_alive()]
         if stuck:
             self._log.warning("handlers did not end in time", threads=stuck)

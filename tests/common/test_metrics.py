@@ -22,7 +22,7 @@ def test_calls_are_counted_by_service_method_and_outcome() -> None:
     address = metrics.start_http("127.0.0.1:0")
     try:
         metrics.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OK, 1.5, 20, 1000, 50)
-        metrics.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OVERLOADED, 2000, 0, 1000, 10)
+        metrics.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OVERLOADED, 2000, None, 1000, 10)
         lines = scrape(address)
     finally:
         metrics.stop_http()
@@ -33,6 +33,7 @@ def test_calls_are_counted_by_service_method_and_outcome() -> None:
     assert f"nearsight_sent_bytes_total{{{method}}} 60.0" in lines
     assert f"nearsight_call_queue_seconds_sum{{{method}}} 2.0015" in lines
     assert f"nearsight_call_compute_seconds_sum{{{method}}} 0.02" in lines
+    assert f"nearsight_call_compute_seconds_count{{{method}}} 1.0" in lines
     assert any(line.startswith("nearsight_info{") and 'daemon="edge"' in line for line in lines)
     assert any(line.startswith("process_cpu_seconds_total") for line in lines)
 

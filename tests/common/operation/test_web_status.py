@@ -1,5 +1,6 @@
 """`nearsight status` of gateways: with an edge, without one, and stopped."""
 
+import errno
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.operation import web_status
 from support.gateway import ScriptedEdge, running_gateway
 
 
@@ -77,3 +79,15 @@ def test_a_server_that_never_completes_its_answer_does_not_delay_the_status(
         finally:
             done.set()
             sender.join()
+
+
+def test_a_connection_that_breaks_within_an_error_is_a_failed_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_off(_answer: object, _name: str) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr(web_status, "_field", break_off)
+    with running_gateway("tcp://127.0.0.1:1") as browser:
+        assert status(url := browser.gateway.endpoint) == 4
+        assert f"{url}: no answer: the connection failed: " in capsys.readouterr().out

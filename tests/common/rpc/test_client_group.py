@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import Unavailable
-from nearsight.common.rpc.client import Channel, ChannelGroup, Stub
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.rpc.client import Channel, ChannelGroup, Reply, Stub
+from nearsight.common.rpc.links import Link
 from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.transport import Transport
 from support.inprocess import INPROC, InProcessTransport
 from support.rpc import ECHO, ScriptedEcho, give_back, serving, text
@@ -97,3 +99,60 @@ def test_a_transport_is_closed_after_its_waiting_caller_has_left() -> None:
             with pytest.raises(Unavailable, match="closed"):
                 waiting.result(LONG_S)
         assert transport.closed.wait(LONG_S)
+
+
+def test_after_an_error_in_a_waiting_caller_the_thread_receives_the_answers() -> None:
+    class Interrupted(Transport):
+        def wait_in_caller(self, timeout_s: float) -> bool:
+            raise KeyboardInterrupt
+
+    with (
+        serving(ScriptedEcho(some_unanswered), listen="tcp://127.0.0.1:0") as server,
+        closing(ChannelGroup(transport=Interrupted())) as group,
+        Channel(server.endpoint, client_id="x", group=group) as channel,
+    ):
+        echo = Stub(channel, ECHO).echo
+        echo.future(text("connected"), timeout_s=LONG_S).result(LONG_S)
+        wait_until(lambda: not group._thread_receives, what="the end of the thread's receiving")
+        with pytest.raises(KeyboardInterrupt):
+            echo(text("never"), timeout_s=600.0)
+        later = echo.future(text("later"), timeout_s=600.0)
+        assert later.result(LONG_S).message.text == "later"
+
+
+def test_a_failed_attempt_of_a_closed_channel_does_not_fail_the_calls_of_others() -> None:
+    handled, go_on = threading.Event(), threading.Event()
+
+    def hold_up(_: Future[Reply]) -> None:
+        handled.set()
+        assert go_on.wait(LONG_S)
+
+    with (
+        serving(ScriptedEcho(some_unanswered), listen="tcp://127.0.0.1:0") as server,
+        closing(ChannelGroup()) as group,
+        Channel(server.endpoint, client_id="x", group=group) as right,
+    ):
+        echo = Stub(right, ECHO).echo
+        echo.future(text("first"), timeout_s=LONG_S).add_done_callback(hold_up)
+        assert handled.wait(LONG_S)
+        with Channel("tcp://[é]:80", client_id="x", group=group) as wrong:
+            Stub(wrong, ECHO).echo.future(text("nowhere"), timeout_s=LONG_S)
+        pending = echo.future(text("never"), timeout_s=600.0)
+        go_on.set()
+        assert echo.future(text("last"), timeout_s=LONG_S).result(LONG_S).message.text == "last"
+        assert not pending.done()
+
+
+def test_answers_that_arrive_together_with_an_error_are_not_lost(server: RpcServer) -> None:
+    unknown = Link("tcp://127.0.0.1:1", ChannelSettings(), None)
+
+    class Broken(InProcessTransport):
+        def changes(self) -> list[tuple[Link, NearsightError | None]]:
+            return [(unknown, None)] if self._arrived else super().changes()
+
+    with (
+        closing(ChannelGroup(transport=Broken(server))) as group,
+        Channel(INPROC, client_id="x", group=group) as channel,
+    ):
+        call = Stub(channel, ECHO).echo.future(text("answered"), timeout_s=LONG_S)
+        assert call.result(LONG_S).message.text == "answered"

@@ -56,6 +56,12 @@ def test_an_invalid_address_is_refused_with_an_example(endpoint: str) -> None:
         check_endpoint(endpoint)
 
 
+def test_a_path_that_is_too_long_for_a_socket_is_refused() -> None:
+    assert check_endpoint(f"ipc://{107 * 'x'}")
+    with pytest.raises(ConfigurationError, match="path too long; choose one of at most 107 bytes"):
+        check_endpoint(f"ipc://{106 * 'x'}é")
+
+
 @pytest.mark.parametrize(
     ("listen", "endpoint"),
     [

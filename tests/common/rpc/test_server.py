@@ -96,6 +96,23 @@ def test_the_observer_receives_every_call_including_failed_ones() -> None:
     assert all(value >= 0 for value in ok[3:])
 
 
+def test_calls_that_are_refused_have_no_time_of_work() -> None:
+    gate, observer = Gate(), Observer()
+    with serving(ScriptedEcho(gate), metrics=observer, workers=1) as server:
+        server.submit(request_frames("running"), Answers(), peer=1)
+        assert gate.entered.acquire(timeout=60)
+        server.submit([b"?"], Answers(), peer=1)
+        server.submit(request_frames("waiting", time_left_s=0.05), Answers(), peer=1)
+        wait_until(lambda: len(observer.calls) == 2)
+        gate.open.set()
+        wait_until(lambda: len(observer.calls) == 3)
+    assert [(code, compute_ms is None) for _, _, code, _, compute_ms, *_ in observer.calls] == [
+        (StatusCode.INVALID_ARGUMENT, True),
+        (StatusCode.DEADLINE_EXCEEDED, True),
+        (StatusCode.OK, False),
+    ]
+
+
 def test_an_observer_that_raises_does_not_end_a_worker() -> None:
     class Broken:
         def on_call(self, *args: Any) -> None:
