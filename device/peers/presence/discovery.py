@@ -263,10 +263,20 @@ class Discovery:
                     self._pinger.begin(action)
                 case Announce():
                     self._beacons.announce()
+                    self._drop_forbidden()
                 case Event():
                     self._log_event(action)
         if changes & {Change.JOINED, Change.GONE, Change.MOVED}:
             self._changed(self.peers())
+
+    def _drop_forbidden(self) -> None:
+        """Drop peers whose key is not allowed any more. Otherwise those that answer calls would stay."""
+        allowed = self._own.allowed
+        if allowed is None:
+            return
+        for peer in self.peers():
+            if allowed.public_key(peer.node_id) is None:
+                self._queue(self._membership.forbidden, peer.node_id)
 
     def _log_event(self, event: Event) -> None:
         details = dict(event.details)

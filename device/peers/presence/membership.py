@@ -267,6 +267,12 @@ class Membership:
         if node is not None and node.incarnation == incarnation:
             self._drop(node, "left")
 
+    def forbidden(self, node_id: NodeId) -> None:
+        """The key of a node is not allowed any more."""
+        node = self._nodes.get(node_id)
+        if node is not None:
+            self._drop(node, "forbidden")
+
     def readdressed(self) -> None:
         """This device's address changed: its connections are dead, and peers must receive the new address."""
         self._suspect_all()

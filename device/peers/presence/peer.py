@@ -86,7 +86,7 @@ class Change(enum.StrEnum):
     JOINED = "peer joined"
     """A peer answered a ping for the first time."""
     GONE = "peer gone"
-    """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
+    """A peer was dropped. ``why``: silent, unreachable, left, restarted, replaced or forbidden."""
     MOVED = "peer moved"
     """A peer, still the same process, has a new endpoint. ``before``: the old one."""
     CONFLICT = "two devices have the same identity"

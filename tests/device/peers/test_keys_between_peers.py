@@ -13,6 +13,7 @@ from nearsight.common.rpc.security import ClientSecurity, generate_keys
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import node_id_of_key, shown
 from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.values import Register
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import OfferRequest, PingRequest
 from support.peer_nodes import fast_settings, wait_synchronised
@@ -99,6 +100,31 @@ def test_a_peer_cannot_use_the_id_of_another(identities: Path) -> None:
             assert peers.ping(PingRequest(node_id=int(own)), timeout_s=LONG_S).message.node_id == a.node_id
     finally:
         a.stop(0)
+
+
+def test_a_device_whose_key_is_forbidden_is_no_peer_any_more_although_it_answers(identities: Path) -> None:
+    for name in ("a", "b"):
+        allow_client(identities / f"{name}.key", identities / "allowed by a")
+    settings = with_keys(identities, "a").model_copy(update={"allowed": identities / "allowed by a"})
+    a = PeerNode(settings, device_id="a")
+    a.start()
+    b = PeerNode(with_keys(identities, "b", (f"a@{a.endpoint}",)), device_id="b")
+    b.start()
+    try:
+        wait_synchronised((a, b))
+        (identities / "allowed by a" / "b.key").unlink()
+
+        def alone() -> bool:
+            a.store.put("k", b"v").result(LONG_S)
+            return a.route.cluster.view.nodes == {a.node_id}
+
+        wait_until(alone, what="the forbidden device is dropped")
+        a.store.put("k", b"later").result(LONG_S)
+        entry = b._shared.read("k")
+        assert entry is not None and isinstance(entry.value, Register) and entry.value.value == b"v"
+    finally:
+        a.stop(0)
+        b.stop(0)
 
 
 def test_a_folder_of_allowed_keys_without_an_own_key_is_refused(identities: Path) -> None:
