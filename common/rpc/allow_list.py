@@ -257,7 +257,7 @@ def list_key_files(folder: Path) -> list[ClientEntry]:
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}", advice=KEYS_ADVICE)
     entries = []
-    for path in sorted(folder.glob("*.key")):
+    for path in sorted(filter(_holds_key, folder.iterdir())):
         secret_here = path.with_suffix(".key_secret").exists()
         try:
             client = read_caller(path)
@@ -267,6 +267,11 @@ def list_key_files(folder: Path) -> list[ClientEntry]:
             allowed = (client.role, client.catalogues, client.writes)
             entries.append(ClientEntry(path.stem, client.key, secret_here, *allowed))
     return entries
+
+
+def _holds_key(file: Path | os.DirEntry[str]) -> bool:
+    """Whether it is the file of a client by its name; files that are being written begin with a dot."""
+    return file.name.endswith(".key") and not file.name.startswith(".")
 
 
 def read_caller(path: Path) -> Caller:
@@ -378,7 +383,7 @@ class AllowList:
             changed_ns = self._folder.stat().st_ctime_ns  # read before the files are listed
             self._folder_changed_ns = changed_ns if self._settled(changed_ns) else 0
             for entry in entries:
-                if entry.name.endswith(".key"):
+                if _holds_key(entry):
                     try:
                         status = entry.stat()
                         found[entry.name] = (status.st_ctime_ns, status.st_ino, status.st_size)

@@ -212,5 +212,5 @@ def too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
     """The error for a request or response that exceeds ``max_message_bytes``."""
     return InvalidMessage(
         f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
-        advice="request less at once, or raise max_message_bytes on both sides",
+        advice="transfer less at once",
     )

@@ -130,7 +130,7 @@ class Outgoing(PendingCall):
         if size_bytes > limit_bytes:
             raise InvalidArgument(
                 f"the request has {size_bytes} bytes, more than the limit of {limit_bytes}",
-                advice="send less at once, or raise max_message_bytes on both sides",
+                advice="send less at once",
             )
         self._method = method
         self._outcome = outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import suppress
 
 import zmq
@@ -70,7 +71,7 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
     endpoint : str
         tcp://host:port; other transports give None.
     timeout_s : float
-        Timeout of the connection, and again of each part of the greeting.
+        Timeout of the connection, and again of the greeting.
 
     Returns
     -------
@@ -84,8 +85,13 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
     with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout_s) as link:
         # This is enough for the server to send its mechanism; ours is not sent.
         link.sendall(SIGNATURE + _MAJOR_VERSION)
-        with link.makefile("rb") as stream:
-            greeting = stream.read(MECHANISM.stop)
+        until_s = time.monotonic() + timeout_s
+        while len(greeting) < MECHANISM.stop and (left_s := until_s - time.monotonic()) > 0:
+            link.settimeout(left_s)
+            part = link.recv(MECHANISM.stop - len(greeting))
+            if not part:
+                break
+            greeting += part
     if len(greeting) < MECHANISM.stop or not greeting.startswith(b"\xff"):
         return None
     return greeting[MECHANISM].rstrip(b"\x00").decode("ascii", "replace")

@@ -31,6 +31,7 @@ ROUTE = "stream"
 NORMAL, GOING_AWAY, REFUSED, TRY_LATER = 1000, 1001, 1008, 1013
 """Close codes of a stream."""
 
+_STOPS = "the gateway is stopping"
 _NUMBER_BYTES = 4
 _MAX_UNSENT = 8
 """Limit of unsent texts beyond the credits; if a client does not read, its frames are not read either."""
@@ -153,7 +154,7 @@ class Stream:
                     "a frame is binary: its number in four bytes, then an image", advice="see docs/gateway.md"
                 )
             if self.leaving:
-                raise Unavailable("the gateway is stopping", advice="connect again in a moment")
+                raise Unavailable(_STOPS, advice="connect again in a moment")
             if self.unanswered >= services.limits.credits:
                 raise Overloaded(
                     f"{self.unanswered} frames are unanswered",
@@ -229,6 +230,7 @@ class Streams:
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
         self._open: set[Stream] = set()
+        self._stopping = False
         self.turns: Turns[Stream, Frame] = Turns()
         """Waiting frames, and places at the edge."""
 
@@ -259,6 +261,10 @@ class Streams:
         except NearsightError as error:
             services.metrics.closed.labels(str(REFUSED)).inc()
             await websocket.close(REFUSED, _reason(error))
+            return
+        if self._stopping:
+            services.metrics.closed.labels(str(GOING_AWAY)).inc()
+            await websocket.close(GOING_AWAY, _STOPS)
             return
         if len(self._open) >= services.limits.streams_max:
             services.metrics.closed.labels(str(TRY_LATER)).inc()
@@ -317,14 +323,15 @@ class Streams:
                 stream.close(NORMAL, "no frame arrived for a long time")
 
     async def stop(self, grace_s: float) -> None:
-        """Answer the present frames within ``grace_s`` seconds, and close all streams."""
+        """Answer the present frames within ``grace_s`` seconds, close all streams, and open no more."""
         until_s = self._services.clock.monotonic() + grace_s
+        self._stopping = True
         for stream in self._open:
             stream.leaving = True
         while any(stream.unanswered for stream in self._open) and self._services.clock.monotonic() < until_s:
             await asyncio.sleep(_TICK_S)
         for stream in self._open:
-            stream.close(GOING_AWAY, "the gateway is stopping")
+            stream.close(GOING_AWAY, _STOPS)
         while self._open and self._services.clock.monotonic() < until_s:
             await asyncio.sleep(_TICK_S)
         for stream in self._open:

@@ -11,6 +11,7 @@ import zmq
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, PermissionDenied, Unauthenticated
+from nearsight.common.files import replacing
 from nearsight.common.rpc.allow_list import (
     Access,
     AllowList,
@@ -211,6 +212,15 @@ def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_pat
     assert a.public_key not in allowed.clients
     with pytest.raises(ConfigurationError, match="no client called 'a'"):
         forbid_client("a", folder)
+
+
+def test_the_temporary_file_of_a_command_allows_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "allowed"
+    reader = allow_client(generate_keys(tmp_path, "phone").public_file, folder)
+    with replacing(folder / "phone.key") as aside:  # a killed command leaves it
+        aside.write_text((folder / "phone.key").read_text().replace("reader", "writer"))
+        assert AllowList(folder).clients == {reader.key: reader}
+        assert [entry.name for entry in list_key_files(folder)] == ["phone"]
 
 
 def test_unknown_keys_do_not_cause_the_key_files_to_be_read(

@@ -147,7 +147,10 @@ def test_a_handler_that_returns_no_response_or_an_invalid_blob_is_a_bug(result: 
 
 @pytest.mark.parametrize(
     ("sent", "answered", "says"),
-    [(2000, 0, "request has 2000 bytes, more than the limit of 1000"), (0, 2000, "response has 2000 bytes")],
+    [
+        (2000, 0, "request has 2000 bytes, more than the limit of 1000; transfer less at once$"),
+        (0, 2000, "response has 2000 bytes, more than the limit of 1000; transfer less at once$"),
+    ],
 )
 def test_a_message_over_the_limit_is_refused_with_advice(sent: int, answered: int, says: str) -> None:
     def grow(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
@@ -157,7 +160,6 @@ def test_a_message_over_the_limit_is_refused_with_advice(sent: int, answered: in
     with (
         serving(ScriptedEcho(grow), max_message_bytes=1000) as server,
         echo_stub(server) as stub,
-        pytest.raises(InvalidArgument, match=says) as refused,
+        pytest.raises(InvalidArgument, match=says),
     ):
         stub.echo(text(), timeout_s=60, blobs=[bytes(sent)])
-    assert "max_message_bytes" in refused.value.advice

@@ -3,7 +3,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,20 @@ def test_a_server_states_whether_it_uses_keys(secured: ServerSecurity) -> None:
 def test_the_mechanism_is_known_although_the_rest_of_the_greeting_does_not_come() -> None:
     with talking(b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE".ljust(24, b"\x00")) as endpoint:
         assert mechanism_of(endpoint, 60) == "CURVE"
+
+
+def test_a_server_that_sends_its_greeting_slowly_has_no_mechanism() -> None:
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE".ljust(23, b"\x00")
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(mechanism_of, f"tcp://127.0.0.1:{listener.getsockname()[1]}", 0.2)
+        asked.add_done_callback(lambda _: ended.set())
+        link, _ = listener.accept()
+        with link, suppress(OSError):
+            for byte in greeting:
+                link.sendall(bytes((byte,)))
+                ended.wait(0.1)
+        assert asked.result(LONG_S) is None
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 3, bytes(64)])

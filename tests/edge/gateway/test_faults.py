@@ -112,6 +112,22 @@ def test_a_stopping_gateway_answers_pending_frames_and_closes_with_1001(edge: Sc
         stopping.join()
 
 
+def test_a_stopping_gateway_opens_no_more_streams(edge: ScriptedEdge) -> None:
+    answer: Future[RecognizeResponse] = Future()
+    edge.recognition.answer = lambda: answer
+    with running_gateway(edge.endpoint) as browser, browser.stream() as stream:
+        stream.read()
+        stream.send(1, IMAGE)
+        assert edge.recognition.asked.acquire(timeout=LONG_S)
+        stopping = threading.Thread(target=browser.gateway.stop, args=(LONG_S,))
+        stopping.start()
+        wait_until(lambda: refused_as_it_stops(stream), what="the end of taking frames")
+        with browser.stream() as late:
+            assert late.close_code() == 1001
+        answer.set_result(response("edge"))
+        stopping.join()
+
+
 def refused_as_it_stops(stream: LiveStream) -> bool:
     """Whether a further frame is refused because the gateway stops."""
     stream.send(2, IMAGE)
