@@ -349,8 +349,11 @@ def alive(record: Order | None) -> bool:
         _CHILDREN.pop(record["pid"], None)
         child = None
     since = started(record["pid"])
-    # Without start times, as on other systems than Linux, only children of this process are known.
-    return since == record["started"] and (since is not None or child is not None)
+    if child is None:
+        return since is not None and since == record["started"]
+    # The start time is unknown on other systems than Linux, and while a process ends: its first thread has
+    # then ended, but others have not, and its parent cannot read the exit status yet.
+    return since is None or since == record["started"]
 
 
 def usage(pid: int) -> tuple[float, int]:

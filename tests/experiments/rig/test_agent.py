@@ -46,6 +46,11 @@ signal.alarm(300)
 pathlib.Path(sys.argv[1]).write_text('{"done": true}')
 signal.pause()
 """
+ENDS_WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 BURNS = "import signal; signal.alarm(300)\nwhile True: pass"
 
 
@@ -122,6 +127,17 @@ def test_another_child_of_this_process_that_reuses_the_process_id_is_not_stopped
     finally:
         agent.stop({**place, "grace_s": 0.0})
         child.wait()
+
+
+def test_a_child_of_this_process_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    order = {"folder": str(tmp_path), "name": "visitor", "capture": True}
+    command = [sys.executable, "-S", "-c", ENDS_WITHOUT_ITS_FIRST_THREAD]
+    child = agent.launch({**order, "command": command})
+    wait_until(lambda: agent.started(child.pid) is None, what="the end of the first thread")
+    assert child.poll() is None
+    assert agent.state(order)["visitor"]["running"]
+    child.communicate()
+    assert not agent.state(order)["visitor"]["running"]
 
 
 def test_no_process_is_stopped_on_systems_without_start_times_of_processes(call: Calls) -> None:
