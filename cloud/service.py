@@ -96,7 +96,7 @@ class RecognitionService(Service):
 
         found = memory.request(context.catalogue)
         if isinstance(found, Absent):
-            return memory.when_loaded(found, answer, context.deadline.remaining_s())
+            return memory.jobs.when_loaded(found, answer, context.deadline.remaining_s())
         with found:
             return answer(found)
 

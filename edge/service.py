@@ -101,7 +101,7 @@ class EdgeRecognitionService(Service):
         if isinstance(found, Lease):
             with found:
                 return look(found)
-        return self.networks.memory.when_loaded(
+        return self.networks.memory.jobs.when_loaded(
             found,
             look,
             context.deadline.remaining_s(),

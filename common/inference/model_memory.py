@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
@@ -98,7 +98,8 @@ class ModelMemory:
         self._loader = BackgroundWorker(clock, "nearsight-loader")
         self._background = BackgroundWorker(clock, "nearsight-networks-background")
         self._measurements = MeasurementQueue(repository, settings, clock)
-        self._jobs = WaitingJobs(clock, self._background)
+        self.jobs = WaitingJobs(clock, self._background)
+        """Executes jobs of requests whose network is `Absent`."""
 
     def request(self, name: str) -> Lease | Absent:
         """Request a network. If it is not in memory, it is queued for loading.
@@ -113,28 +114,6 @@ class ModelMemory:
         manifest = self._repository.get(name)
         with self._lock:
             return self._request(manifest, pending())
-
-    def when_loaded(
-        self,
-        absent: Absent,
-        execute: Callable[[Lease], A | Future[A]],
-        within_s: float,
-        otherwise: Callable[[], Future[A]] | None = None,
-    ) -> Future[A]:
-        """Execute a job when the network is loaded, on a thread for such jobs; then release the lease.
-
-        Parameters
-        ----------
-        absent : Absent
-        execute : callable
-            The job. Returns its result, or a future of it.
-        within_s : float
-            Time until the deadline [s]. If the job has not begun by then, it is dropped, and the result is
-            the error `DeadlineExceeded`.
-        otherwise : callable, optional
-            Provides the result if the load fails. Default: the error of the load.
-        """
-        return self._jobs.submit(absent, execute, within_s, otherwise)
 
     def load_in_background(self, absent: Absent) -> None:
         """Load the network for later requests only. The lease is released at once."""
@@ -250,7 +229,7 @@ class ModelMemory:
     def close(self, grace_s: float = 5.0) -> None:
         """Fail waiting requests, stop executions and loads, and drop all networks."""
         with self._lock:
-            self._closed = self._jobs.closed = True
+            self._closed = self.jobs.closed = True
             waiting = [one for pending_load in self._pending_loads.values() for one in pending_load.waiting]
             self._pending_loads.clear()
         for one in waiting:
@@ -258,7 +237,7 @@ class ModelMemory:
         self._measurements.stop(stopping(), grace_s)
         if self._runtime is not None:
             self._runtime.stop_executions()
-        self._jobs.close()
+        self.jobs.close()
         self._loader.stop(grace_s)
         self._background.stop(grace_s)
         with self._lock:

@@ -46,7 +46,7 @@ class InferenceService(Service):
         """Execute the network that the call names: at once if it is in memory, else after it is loaded."""
         found = self._memory.request(context.catalogue)
         if isinstance(found, Absent):
-            return self._memory.when_loaded(
+            return self._memory.jobs.when_loaded(
                 found,
                 lambda lease: self._executed(lease, request, context),
                 context.deadline.remaining_s(),

@@ -50,14 +50,26 @@ class WaitingJobs:
         self._timer = timer
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="nearsight-networks")
 
-    def submit(
+    def when_loaded(
         self,
         absent: Absent,
         execute: Callable[[Lease], A | Future[A]],
         within_s: float,
         otherwise: Callable[[], Future[A]] | None = None,
     ) -> Future[A]:
-        """See `ModelMemory.when_loaded`."""
+        """Execute a job when the network is loaded, on a thread for such jobs; then release the lease.
+
+        Parameters
+        ----------
+        absent : Absent
+        execute : callable
+            The job. Returns its result, or a future of it.
+        within_s : float
+            Time until the deadline [s]. If the job has not begun by then, it is dropped, and the result is
+            the error `DeadlineExceeded`.
+        otherwise : callable, optional
+            Provides the result if the load fails. Default: the error of the load.
+        """
         began_s = self._clock.monotonic()
         outcome: Future[Future[A]] = pending()
         waiting = [_Job(execute, otherwise, outcome)]  # emptied by whoever takes the job

@@ -46,7 +46,7 @@ class EdgeInferenceService(InferenceService):
             with found:
                 return self._executed(found, request, context)
         if isinstance(found, Absent):
-            return self._memory.when_loaded(
+            return self._memory.jobs.when_loaded(
                 found,
                 lambda lease: self._executed(lease, request, context),
                 context.deadline.remaining_s(),

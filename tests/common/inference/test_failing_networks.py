@@ -241,7 +241,7 @@ def test_closing_does_not_wait_for_an_execution_until_its_deadline(place: Place)
     memory, begun = place.memory(), threading.Event()
     absent = memory.request("endless")
     assert isinstance(absent, Absent)
-    running = memory.when_loaded(absent, job, 10 * LONG_S)
+    running = memory.jobs.when_loaded(absent, job, 10 * LONG_S)
     assert begun.wait(LONG_S)
     memory.close()
     with pytest.raises(Unavailable, match="execution of endless was stopped"):

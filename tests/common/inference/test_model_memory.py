@@ -184,7 +184,7 @@ def test_a_lease_reports_how_long_its_request_waited(place: Place, gate: threadi
     gate.clear()
     absent = memory.request("one")
     assert isinstance(absent, Absent)
-    waited = memory.when_loaded(absent, lambda lease: lease.waited_ms, LONG_S)
+    waited = memory.jobs.when_loaded(absent, lambda lease: lease.waited_ms, LONG_S)
     gate.set()
     assert waited.result(LONG_S) > 0
     found = memory.request("one")
@@ -341,7 +341,7 @@ def test_jobs_of_waiting_requests_run_with_the_network_and_return_their_errors(
     for job in jobs:
         absent = memory.request("one")
         assert isinstance(absent, Absent)
-        results.append(memory.when_loaded(absent, job, LONG_S))
+        results.append(memory.jobs.when_loaded(absent, job, LONG_S))
     gate.set()
     assert results[0].result(LONG_S) == 2.0
     with pytest.raises(NearsightError, match="expected float32"):
@@ -367,13 +367,13 @@ def test_a_job_is_dropped_with_its_data_at_its_deadline_while_the_network_is_sti
     gate.clear()
     absent = memory.request("one")
     assert isinstance(absent, Absent)
-    late = memory.when_loaded(absent, job_with(photo), 0.0, otherwise=partial(completed, photo))
+    late = memory.jobs.when_loaded(absent, job_with(photo), 0.0, otherwise=partial(completed, photo))
     with pytest.raises(DeadlineExceeded):
         late.result(LONG_S)
     left = weakref.ref(photo)
     del photo
     wait_until(lambda: left() is None, what="the end of the data")
-    in_time = memory.when_loaded(absent, lambda _: True, LONG_S)
+    in_time = memory.jobs.when_loaded(absent, lambda _: True, LONG_S)
     gate.set()
     assert in_time.result(LONG_S)
     assert not executed
@@ -385,7 +385,9 @@ def test_a_job_whose_network_is_not_loaded_has_another_result(place: Place, gate
     gate.clear()
     absent = memory.request("one")
     assert isinstance(absent, Absent)
-    found = memory.when_loaded(absent, lambda _: "here", LONG_S, otherwise=lambda: completed("elsewhere"))
+    found = memory.jobs.when_loaded(
+        absent, lambda _: "here", LONG_S, otherwise=lambda: completed("elsewhere")
+    )
     assert found.result(LONG_S) == "elsewhere"
 
 
@@ -414,7 +416,7 @@ def test_jobs_that_wait_for_a_thread_fail_when_the_daemon_stops(place: Place, ga
 
     gate.clear()
     absent = [memory.request("one") for _ in range(3)]
-    jobs = [memory.when_loaded(one, job, LONG_S) for one in absent if isinstance(one, Absent)]
+    jobs = [memory.jobs.when_loaded(one, job, LONG_S) for one in absent if isinstance(one, Absent)]
     gate.set()
     begun.wait(LONG_S)  # two jobs occupy the threads
     closing = threading.Thread(target=memory.close)
