@@ -8,10 +8,11 @@ features; photos are sent in colour until an answer shows which kind a catalogue
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -43,6 +44,8 @@ from nearsight.device.prefetching.snapshots import LocalSnapshot
 from nearsight.device.recognizer_settings import UploadSettings
 
 _NEWEST_WEIGHT = 0.2
+
+_I = TypeVar("_I", bound=Image)
 
 
 class FormCosts:
@@ -269,7 +272,8 @@ class DeviceQuery:
         if isinstance(source, np.ndarray) and source.ndim > 1:  # a subset of the pixels is enough
             step = max(1, max(source.shape[:2]) // (4 * KEY_SIDE_PX))
             source = source[::step, ::step]
-        return load_image(source, self._limits(KEY_SIDE_PX))
+        upload = self._context.upload
+        return load_image(source, ImageLimits(upload.max_bytes, upload.max_pixels, KEY_SIDE_PX))
 
     def colour(self) -> ColourImage:
         """The photo in colour, in the size in which it is sent.
@@ -279,21 +283,20 @@ class DeviceQuery:
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        return load_colour(self._photo(), self._limits(self._context.upload.longest_side))
+        return self._load(load_colour, self._context.upload.longest_side)
 
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""
         if longest_side not in self._decoded:
-            self._decoded[longest_side] = load_image(self._photo(), self._limits(longest_side))
+            self._decoded[longest_side] = self._load(load_image, longest_side)
         return self._decoded[longest_side]
 
-    def _photo(self) -> bytes | NDArray[np.uint8]:
+    def _load(self, load: Callable[[bytes | NDArray[np.uint8], ImageLimits], _I], longest_side: int) -> _I:
+        """The pixels, with at most ``longest_side`` rows and columns."""
         if isinstance(self.source, Features):
             raise InternalError("features that were extracted elsewhere have no pixels")
-        return self.source
-
-    def _limits(self, longest_side: int) -> ImageLimits:
-        return ImageLimits(self._context.upload.max_bytes, self._context.upload.max_pixels, longest_side)
+        upload = self._context.upload
+        return load(self.source, ImageLimits(upload.max_bytes, upload.max_pixels, longest_side))
 
     def _encoded(self) -> bytes:
         """The image file to send; notes its scale."""

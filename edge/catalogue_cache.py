@@ -211,7 +211,7 @@ class CatalogueCache:
         query.extraction_ms = self.profiler.extraction.mean
         first_ms, last_ms = self._forwarding_overhead_ms(query)
         self.profiler.observe_query(image=query.has_image, overhead_ms=last_ms)
-        if query.may_work and self.size:
+        if query.may_work and self.holder.snapshot.models:
             query.began_s = self.clock.monotonic()
             return self._settings.recognition.query_features
         query.overhead_ms = first_ms  # 0 after a lookup, which has extracted the features

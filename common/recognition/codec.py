@@ -1,7 +1,8 @@
 """Conversion of features, object models and answers to and from messages and blobs; digests of models.
 
 The only module of recognition that uses protobuf. Received data is untrusted: every ``from`` function
-validates it before allocating memory or using a value.
+validates it before allocating memory or using a value. Metadata are sorted by name, because protobuf returns
+the entries of a map in any order.
 
 Cloud and edge publish the digest of each object's model. A model received from another device is used only if
 it has this digest (dissertation, section 5.1.1, leaves open who vouches for models). The digest is computed
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 
@@ -144,7 +145,7 @@ def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) 
             message.label,
             tuple(features_from_proto(view, blobs) for view in message.views),
             message.version,
-            _in_order(message.metadata),
+            dict(sorted(message.metadata.items())),
             dict(message.rivals),
         )
     except InvalidMessage:
@@ -232,13 +233,8 @@ def recognized_object_from_proto(message: RecognizedObjectMessage) -> Recognized
         message.confidence,
         message.inliers,
         corners,
-        _in_order(message.metadata),
+        dict(sorted(message.metadata.items())),
     )
-
-
-def _in_order(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Metadata sorted by name: protobuf returns the entries of a map in any order."""
-    return dict(sorted(metadata.items()))
 
 
 def object_model_to_bytes(model: ObjectModel) -> bytes:

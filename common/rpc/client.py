@@ -20,7 +20,6 @@ from typing import Unpack
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.background.futures import pending
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
@@ -113,7 +112,8 @@ class Channel:
             Completes exactly once, by the deadline, with a reply or a `NearsightError`; it cannot be
             cancelled.
         """
-        future: Future[Reply] = pending()
+        future: Future[Reply] = Future()
+        future.set_running_or_notify_cancel()  # so that it cannot be cancelled
         self._begin(method, request, names, timeout_s, future, waits=False)
         return future
 
@@ -285,7 +285,11 @@ class ChannelGroup:
             self._thread.join()
 
     def _unanswered(self) -> int:
-        return sum(len(channel._pending.calls) for channel in self._busy.values())
+        """Number of calls without an answer, of all channels."""
+        count = 0
+        for channel in self._busy.values():
+            count += len(channel._pending.calls)
+        return count
 
     def _perform(self, channel: Channel, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
         """Execute actions under the lock; returns failed calls, which are completed without the lock."""

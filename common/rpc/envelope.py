@@ -92,14 +92,11 @@ class Response(NamedTuple):
     """A received response. The message is still encoded."""
 
     header: rpc_pb2.ResponseHeader
+    hops: tuple[Hop, ...]
+    """One per tier that worked on the request, the answering server last."""
     message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
-
-    @property
-    def hops(self) -> tuple[Hop, ...]:
-        """One per tier that worked on the request, the answering server last."""
-        return tuple(starmap(Hop, map(_HOP_VALUES, self.header.hops)))
 
 
 def clamp_s(seconds: float) -> float:
@@ -178,7 +175,8 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
         If the frames are not a response of this protocol.
     """
     header = rpc_pb2.ResponseHeader()
-    return Response(header, *_open(frames, header))
+    content = _open(frames, header)
+    return Response(header, tuple(starmap(Hop, map(_HOP_VALUES, header.hops))), *content)
 
 
 def _open(
@@ -196,7 +194,7 @@ def _open(
             f"the peer speaks version {header.protocol} of the protocol, this side version {PROTOCOL}",
             advice="install the same version of nearsight on both sides",
         )
-    blobs = tuple([memoryview(frame).toreadonly() for frame in frames[1:]])
+    blobs = tuple(map(memoryview.toreadonly, map(memoryview, frames[1:])))
     return header.message, blobs, sum(map(len, frames))
 
 

@@ -170,8 +170,10 @@ def permute_bits(descriptors: NDArray[np.uint8], order: NDArray[np.int64]) -> ND
     # concurrent requests during the build of a large index. Also, bits take eight times the memory of bytes.
     permuted = np.empty_like(descriptors)
     for start in range(0, len(descriptors), _BLOCK):
-        bits = np.take(unpack(descriptors[start : start + _BLOCK]), order, axis=1)
-        permuted[start : start + _BLOCK] = np.packbits(bits, axis=1, bitorder="little")
+        bits = np.unpackbits(descriptors[start : start + _BLOCK], axis=1, bitorder="little")
+        permuted[start : start + _BLOCK] = np.packbits(
+            np.take(bits, order, axis=1), axis=1, bitorder="little"
+        )
     return permuted
 
 
