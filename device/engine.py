@@ -278,7 +278,10 @@ class RequestEngine:
         in_vain = request.only_here and isinstance(outcome, NearsightError)  # no request has failed
         for observer in () if in_vain else self._observers:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
-            observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
+            try:
+                observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
+            except Exception:  # noqa: BLE001  other requests must still end, also those that `close` ends
+                _log.exception("an observer failed", trace_id=request.handle.trace_id)
 
     def _log_breakers(self, error: NearsightError | None) -> None:
         """Log tiers that began to cool down, or recovered, since the last call."""

@@ -67,6 +67,7 @@ class Scene:
         self.edge, self.cloud = ManualTier(), ManualTier()
         self.outcomes = Callbacks()
         self.observed: list[tuple[Outcome, tuple[Attempt, ...]]] = []
+        self.observing_fails = False
         self.held: list[weakref.ref[PlainQuery]] = []
         self.preparing = threading.Event()
         self.go_on = threading.Event()
@@ -80,6 +81,8 @@ class Scene:
     def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
         assert latency_ms >= 0
         self.observed.append((outcome, attempts))
+        if self.observing_fails:
+            raise ZeroDivisionError("bug")
 
     def make(self, source: QuerySource) -> PlainQuery:
         self.preparing.set()
@@ -123,6 +126,16 @@ def test_a_request_for_this_device_only_asks_no_tier_and_is_no_failure_for_the_o
     scene.edge.question().set_result(FOUND_NOTHING)
     wait_until(lambda: len(scene.observed) > 0, what="the outcome of the other request")
     assert [type(one) for one, _ in scene.observed] == [Recognition]
+
+
+def test_an_observer_that_raises_keeps_no_request_open(scene: Scene) -> None:
+    scene.observing_fails = True
+    for _ in range(2):
+        scene.engine.submit(b"x", scene.outcomes, LONG_S)
+    scene.engine.close()
+    assert [type(one) for one in scene.outcomes.wait(2)] == [Cancelled, Cancelled]
+    assert len(scene.observed) == 2
+    assert scene.edge.closed
 
 
 def prepared_late(scene: Scene) -> bool:
