@@ -2,7 +2,7 @@
 
 A network is measured in a separate process, where nothing else changes the memory. A file that crashes or
 hangs the runtime ends only that process. Therefore each new file is measured before a daemon loads it.
-Sources: CremeBrulee, section III; mCache, section 2.
+Sources: CremeBrulee, sections II and III; mCache, section 3.2.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ class Candidates:
     start
         Offset at the centre of the search.
     reuse
-        Store errors, so that no block is compared twice at one offset (DeepCache, section 4).
+        Store errors, so that step 2 compares no block twice at one offset. The paper reuses them in step 4
+        (DeepCache, section 4).
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Measures costs of networks: load time, execution time and memory, in cycles of load, execute and unload.
 
-Both papers use this procedure: CremeBrulee with 50 cycles (section III-C), mCache with 20 (3.2), of 10
+Both papers use this procedure: CremeBrulee with 50 cycles (figure 1), mCache with 20 (3.2), of 10
 executions each. Networks run on one thread. A cell is a few cycles of one network in a process of its own, so
 that a run of an hour can be interrupted.
 """

@@ -56,10 +56,10 @@ def make_requests(
 ) -> None:
     """Make a log of requests for networks from the Azure Functions trace, for `nearsight plan`.
 
-    As in both papers on model caching (CremeBrulee, VI-A; mCache, 6.1): functions
-    that are called once a day or among the most often are left out, the calls of
-    a minute are spaced evenly in random order, each function requests one
-    network, and requests are dropped at random.
+    As in CremeBrulee (VI-A): functions that are called once a day or among the
+    most often are left out, the calls of a minute are spaced evenly in random
+    order, each function requests one network, and requests are dropped at random.
+    mCache (6.1) keeps the functions that are called once.
     """
     import numpy as np
 

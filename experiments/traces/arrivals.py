@@ -1,8 +1,9 @@
 """Generates function calls: the papers' distribution of mean rates, and four arrival processes.
 
 The Azure trace is not included. Both papers describe its rates in enough detail to generate similar ones
-(CremeBrulee, III-B; mCache, 3.1). They do not describe the arrival process; therefore four processes are
-available. Their parameters were fixed before any policy was evaluated on them.
+(CremeBrulee, III-B; mCache, 3.1). Both assume Poisson arrivals when they estimate the next request
+(CremeBrulee, V-A; mCache, 4.3.2), but do not measure the arrivals of their trace; therefore four processes
+are available. Their parameters were fixed before any policy was evaluated on them.
 
 Each process returns, for every function, the rate of its calls in each segment of time. Within a segment the
 calls are a Poisson process. A policy may receive the true rates.
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 
 _DAY_S, _LEAST_CALLS = 86_400.0, 2
-"""A day, and the number of calls in it below which both papers leave a function out."""
+"""A day, and the number of calls in it below which CremeBrulee leaves a function out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,11 @@ CREMEBRULEE = Marginals(
 )
 """0.63 % of functions above 1/s, 2.35 % above 0.1/s; the 90th percentile is one call per minute."""
 MCACHE = Marginals((_ONCE_A_DAY_HZ, 1.0 / 60.0, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.0117, _HIGHEST_SHARE))
-"""1.17 % of functions above 1/s."""
+"""1.17 % of functions above 1/s; the 90th percentile is CremeBrulee's."""
 
 
 def rarely_called(rates_hz: NDArray[np.float64], quantile: float) -> NDArray[np.float64]:
-    """Select the rates that both papers keep, (G,): at least two calls per day, and not above a quantile.
+    """Select rates, (G,): not above a quantile (both papers), at least two calls a day (CremeBrulee).
 
     Parameters
     ----------

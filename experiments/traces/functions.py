@@ -136,10 +136,10 @@ def read_memory(path: str | os.PathLike[str]) -> dict[tuple[str, str], float]:
 
 
 def rarely_called(counts: NDArray[np.int32], quantile: float = 0.9) -> NDArray[np.intp]:
-    """Select the functions that both papers keep: called more than once, and not among the most called.
+    """Select functions: not among the most called (both papers), and called more than once (CremeBrulee).
 
-    The text of CremeBrulee uses the 90th percentile of all functions that are called; its scripts use the
-    95th.
+    The text of CremeBrulee uses the 90th percentile, without saying of which functions (here: all that are
+    called); its scripts use the 95th.
 
     Parameters
     ----------

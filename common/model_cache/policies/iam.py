@@ -168,7 +168,7 @@ class ImportanceAware(Policy):
             self._queue, self._waiting = ImportanceQueue(self._shadow), None
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """Add the model to both queues."""
+        """Add the model to both queues, as algorithm 1; in 4.3.3 the old queue is read-only meanwhile."""
         self._densities[model] = costs.load_ms / costs.size_bytes
         self._shadow[model] = self._utility(model, now_s)
         self._queue.insert(model, self._shadow[model])

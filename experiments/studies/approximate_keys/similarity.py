@@ -110,7 +110,7 @@ def ball_tree(inputs: Inputs, labels: Labels) -> ComparedCache:
 
 
 def lshash(inputs: Inputs, labels: Labels) -> ComparedCache:
-    """Locality-sensitive hashing of lshashpy3, as in the paper: one table, Euclidean distance."""
+    """Locality-sensitive hashing of lshashpy3, with one table, as in the paper; Euclidean distance."""
     from lshashpy3 import LSHash  # noqa: PLC0415 optional
 
     index = LSHash(_LSH_BITS, inputs.shape[1])

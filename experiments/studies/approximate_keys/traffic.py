@@ -1,7 +1,8 @@
 """Generated network flows for the figures of approximate-key caching, whose data set is private.
 
 A flow consists of the sizes and directions of its first 100 packets, and its application. The paper reports
-the effect of approximations on its flows (figure 3c). The constants below were fitted to these values only:
+the effect of approximations on its flows (figure 3c; for prefix(5) without refresh, figure 4). The constants
+below were fitted to these values only:
 
 - packets 1 to 5 are the handshake of a protocol stack, which many applications share;
 - packets 6 to 10 are the greeting of one of the application's services; some services, such as

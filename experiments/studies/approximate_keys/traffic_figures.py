@@ -76,7 +76,8 @@ PAPER_4 = {
     "prefix(5)": {1.3: (0.55, 0.08), 1.5: (0.42, 0.045), 2.0: (0.25, 0.17), math.inf: (0.0, 0.45)},
     "prefix(10)": {1.5: (0.03, 0.014)},
 }
-"""(verified, wrong) shares by back-off: figure 4, and figure 5 for 1.5."""
+"""(verified, wrong) shares by back-off: figure 4, and figure 5 for 1.5. Taken as shares of the lookups,
+though the text explains figure 4's 25 % as "one every four hits"."""
 _NEAR, _FEW = 0.02, 0.05
 """Tolerance for equal shares, and the paper's "few per cent"."""
 _ERRORS = {"prefix(10)": (0.04, 0.06), "suffix(10)": (0.55, 0.65), "prefix(5)": (0.40, 0.50)}

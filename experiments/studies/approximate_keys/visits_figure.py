@@ -1,6 +1,6 @@
 """The visitors of figure 6.4 on the twin, without and with the result cache.
 
-In figure 6.4 a visitor photographs the exhibit once per second, and each photo is drawn independently, as
+In our figure 6.4 a visitor photographs the exhibit once per second, and each photo is drawn independently, as
 another view. Visitors who stand and hold up the phone see almost the same image every second. To obtain
 realistic similarity, a clip of each stay is filmed before that exhibit, with the length of the stay, and the
 photos get the keys of the clip's frames. Both variants are played. With independent views no result can be

@@ -107,7 +107,8 @@ class Figure(Experiment):
         texts = (
             "largest extra memory of the paper's networks [MB]; 2.5 to 43.8 in the paper",
             "overhead on noise relative to max(3 %, 0.1 ms), worst network",
-            "matching half of the maps relative to the input, largest ratio; up to 35 in the paper",
+            "matching half of the maps relative to the input, largest ratio; up to 35 in the paper, "
+            "share of the maps not stated",
         )
         return (
             Target.at_most(texts[0], memory[most]["extra_mb"], _MOST_EXTRA_MB, most, 1),

@@ -1,11 +1,11 @@
 """Ways in which a network processes a clip: every frame anew, with a gate, or with reuse of regions.
 
 All ways that reuse regions have the same engine. They differ in what they match. DeepMon matches the
-histograms of blocks at the same place. The paper's DeepCache matches blocks of the last frame by diamond
-search. Ours matches blocks of the composite by shifts of the whole frame, with a threshold that adapts to the
-deviation of outputs, and changes end inside the network where values hardly differ. The papers' threshold is
-fixed. Further ways are ours with exact maps, also with a fixed threshold, and ours with a time budget or with
-a window that moves with the picture.
+histograms of blocks at the same place (in the paper also of the maps of all layers). The paper's DeepCache
+matches blocks of the last frame by diamond search. Ours matches blocks of the composite by shifts of the
+whole frame, with a threshold that adapts to the deviation of outputs, and changes end inside the network
+where values hardly differ. The papers' threshold is fixed. Further ways are ours with exact maps, also with a
+fixed threshold, and ours with a time budget or with a window that moves with the picture.
 """
 
 from __future__ import annotations

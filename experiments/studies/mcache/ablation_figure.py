@@ -47,7 +47,7 @@ PROCESSES: dict[str, ArrivalProcess] = {
     _SHUFFLED: ARRIVAL_PROCESSES["on-off"],
     _RARER: OnOff(duty=0.05),
 }
-"""Shuffled: in random order within every 10 minutes, as in section 6.1. Rarer: active half as often."""
+"""Shuffled: in random order within every 10 minutes, as section 6.1 suggests. Rarer: active half as often."""
 THROUGHPUT = {"0.4": 1.5, "0.8": 2.39}
 """Throughput of IAM over that of LFU in figure 10, by share of the memory."""
 _FUNCTIONS, _FIXED_MB = (30, 300, 3_000), (0, 500, 1_000)

@@ -68,8 +68,8 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     OURS: _named("forecast"),
     CLAIRVOYANT: _named("cremebrulee-oracle"),
 }
-"""Policies by their name in tables and pictures. The paper's LFU counts since the load, as LFU in a cache
-does."""
+"""Policies by their name in tables and pictures. LFU counts requests since the load; the paper does
+not say what its LFU counts."""
 
 
 def play(policy: str, workload: Workload, memory: float) -> Served:

@@ -23,6 +23,8 @@ _PAPER = {"mCache": {"1": 0.0117}, "CremeBrulee": {"1": 0.0063, "0.1": 0.0235}}
 """Share of the functions that are called more often than this [1/s]."""
 _MOST_HZ = {"mCache": 15.0, "CremeBrulee": 20.0}
 """Upper end of the calls of 200 functions of all quantiles in both figures 2 [1/s]."""
+_NINETIETH = {"CremeBrulee": "about 1"}
+"""90th percentile of the rates [1/min]; mCache does not state it."""
 _COLOURS = {"mCache": "#1f6f8b", "CremeBrulee": "#c2571a"}
 
 
@@ -71,7 +73,7 @@ class Figure(Experiment):
                 text = f"{paper}: functions called more than {at}/s, {percent(said, 2)} in the paper"
                 found.append(Target(text, share, abs(share - said) <= 0.1 * said))
             ninetieth = 60.0 * shares["90th"]["mean"]
-            text = f"{paper}: 90th percentile [1/min], about 1 in the paper"
+            text = f"{paper}: 90th percentile [1/min], about 1 in CremeBrulee"
             found.append(Target(text, ninetieth, abs(ninetieth - 1.0) <= 0.1))
             calls = kinds["memory"]["200"]
             spread = f"{calls['min']:.1f} to {calls['max']:.1f} over {counted(calls['runs'], 'draw')}"
@@ -91,7 +93,7 @@ class Figure(Experiment):
                 share = percent(said[at], 2) if at in said else ""
                 yield line(paper, f"above {at}/s", percent(shares[at]["mean"], 2), share)
             ninetieth, calls = 60 * shares["90th"]["mean"], kinds["memory"]["200"]["mean"]
-            yield line(paper, "90th percentile [1/min]", f"{ninetieth:.2f}", "about 1")
+            yield line(paper, "90th percentile [1/min]", f"{ninetieth:.2f}", _NINETIETH.get(paper, ""))
             yield line(paper, "200 functions [1/s]", f"{calls:.1f}", f"below {_MOST_HZ[paper]:.0f}")
 
     def draw(self, results: Results) -> drawing.Picture:
