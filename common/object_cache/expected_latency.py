@@ -117,7 +117,8 @@ class ExpectedLatency:
 
     Notes
     -----
-    Source: Cachier dissertation, eq. 2.3; eq. 3.4 is the same with P_cached(k) from eq. 3.3.
+    Source: Cachier dissertation, eq. 2.3. Eq. 3.4 means the same with P_cached(k) from eq. 3.3; it is printed
+    with a misplaced bracket, (1 - recall) · P_cached.
     """
 
     lookup_ms: FloatArray

@@ -1,10 +1,11 @@
 """Prediction of the next object: the Markov model that an edge learns from its devices (dissertation, 4.3).
 
 P(next | history) = (N + alpha) / (sum of N + sum of alpha), the MAP estimate of section 4.3.1.2, with sparse
-counts N that all devices share. The prior alpha differs from the paper. There, it adds one transition per
-object, which in a catalogue of 500 outweighs the twenty real transitions of a row. Here, the prior has the
-mass of a few transitions per history, distributed as the model of the next lower order predicts, down to the
-popularity of the objects and the uniform distribution. So histories without counts need no special case.
+counts N that all devices share. The paper gives no value of the prior alpha. One transition per object, its
+prior for popularity (3.3.2.2), would outweigh in a catalogue of 500 the twenty real transitions of a row.
+Here, the prior has the mass of a few transitions per history, distributed as the model of the next lower
+order predicts, down to the popularity of the objects and the uniform distribution. So histories without
+counts need no special case.
 ``backoff=False`` with a uniform prior is the textbook model.
 
 All times are from the edge's clock; clocks of devices are not used.

@@ -76,8 +76,8 @@ class PrefetchFacts:
     """The object in front of the device. It is in any cache that is not empty, as it will probably be on the
     next photos too."""
     stays: float
-    """Probability that the next photo shows the current object again. The dissertation counts only steps to
-    other objects, as if it were 0; with the true value, k is optimal per photo."""
+    """Probability that the next photo shows the current object again. The dissertation's program counts only
+    steps to other objects, as if it were 0; with the true value, k is optimal per photo."""
     correction: float
     """Current times of the machine relative to those of the curves."""
 

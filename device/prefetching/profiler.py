@@ -163,7 +163,7 @@ class AvoidableLatency:
     prior_ms : float
         Value before the first answer.
     window : int
-        Number of last answers of which the median is taken; the dissertation's mean is over 10.
+        Number of last answers of which the median is taken; the dissertation's program takes the mean of 10.
 
     Notes
     -----

@@ -1,11 +1,11 @@
-"""Choice of k: the exact minimum in numpy, a plain Python loop, and the dissertation's search.
+"""Choice of k: the exact minimum in numpy, a plain Python loop, and the dissertation's "gradient descent".
 
 Three methods on the same distribution and profile, in one run:
 
 - ``exact``: `choose_size`, all sizes at once;
 - ``python loop``: equation 3.4 for each size;
-- ``local scan``: the dissertation's "gradient descent": move to the best size within a distance of 10
-  while it is better.
+- ``local scan``: "gradient descent" as in the authors' programs: move to the best size within a distance of
+  10 while it is better.
   It is cheap, but stops in the first local minimum.
 
 The whole decision is also measured: ranking of the objects by popularity, choice and explanation.

@@ -36,7 +36,7 @@ _FEW = 32
 
 
 def museum_of(options: RunOptions) -> MuseumSettings:
-    """Settings of the museum of a run: 400 exhibits as in the dissertation, 12 in a smoke run."""
+    """Settings of the museum of a run: 400 exhibits, as in the dissertation's 3.2; 12 in a smoke run."""
     return replace(SMOKE_MUSEUM if options.smoke else MUSEUM, seed=options.seed)
 
 

@@ -117,7 +117,7 @@ def measure_profiles(
 
 
 def built_in_tiers(name: str, profiles: Profiles) -> Tiers:
-    """Settings of one of the testbed's `BUILT_IN` configurations (6.2.3), with profiles of this machine."""
+    """Settings of one of the testbed's `BUILT_IN` configurations, with profiles of this machine."""
     spec = BUILT_IN[name]
     edge = {"cache.profile": profiles.edge, **spec.edge} if spec.edges else None
     device = {**spec.device, "recognizer.prefetch.profile": profiles.adaptive}

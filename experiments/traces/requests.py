@@ -1,6 +1,7 @@
 """Photo requests: one photo per second of a visitor's stays, in the dissertation's trace format.
 
-The table has the columns ``objectID,imagePath,time_ms``, one file per visitor (Cachier dissertation, 6.2.5).
+The table has the columns ``objectID,imagePath,time_ms``, one file per visitor, as the dissertation's programs
+(content: Cachier dissertation, 6.2.5 and 6.2.7).
 """
 
 from __future__ import annotations

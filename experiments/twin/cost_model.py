@@ -274,6 +274,7 @@ _PAPER_DEVICE = (
     (600, (265.0, 1.74), (0.88, -0.0012)),
     (800, (311.0, 2.05), (0.87, -0.0015)),
 )
+"""Number of features, and coefficients of f_D(k) [ms] and recall_D(k): table 4.1, rounded."""
 _LARGEST_EDGE_K, _LARGEST_DEVICE_K = 500, 40
 _MATCHING_MS = 1.0
 """Part of the constant term that counts as lookup, because a lookup time must be positive [ms]."""

@@ -55,7 +55,7 @@ class _OpenCvClassifier(Classifier):
 
 
 class FlannLshClassifier(_OpenCvClassifier):
-    """FLANN's LSH with the dissertation's parameters: 12 tables, key size 16, multi-probe level 1.
+    """FLANN's LSH with the authors' parameters: 12 tables, key size 16, multi-probe level 1.
 
     FLANN draws the bits of the tables from a random generator that the whole process shares. One index always
     gives the same answers; two indexes of the same models may differ.

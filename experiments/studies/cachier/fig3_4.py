@@ -3,8 +3,8 @@
 The paper compares LSH with brute force on two data sets. Here FAISS's exact search and the default backend
 are added. All algorithms use the same pipeline (ratio test, votes, verification), subsets and photos, and
 differ only in the search for nearest neighbours. The tables are straight lines fitted to the figure's rows,
-next to those of the paper. The paper's times were measured on a PC of its time, ours on one thread of this
-machine, after extraction. Slopes can be compared within a run, not with the paper's.
+next to those of the paper. The paper does not state the machine of its times; ours were measured on one
+thread of this machine, after extraction. Slopes can be compared within a run, not with the paper's.
 """
 
 from __future__ import annotations

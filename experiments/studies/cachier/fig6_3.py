@@ -2,8 +2,8 @@
 
 80 % of the visitors train the model, 20 % test it; consecutive duplicates are merged. At every step of a test
 visitor, the model predicts the most probable next exhibits. The step is a hit if the actual next exhibit is
-among them. The model is that of the edge in two variants: bare, as in the paper, where an unseen history
-predicts nothing; and with its prior from the lower orders, as used by the edge.
+among them. The model is that of the edge in two variants: bare, in which an unseen history predicts
+nothing (the paper does not state its prior); and with its prior from the lower orders, as used by the edge.
 
 Generated visitors are drawn anew for every repetition. They choose the next exhibit by their current
 position, so the first order predicts them best by construction. This result says nothing about museums and is
@@ -84,14 +84,18 @@ class Figure(Experiment):
         return {"accuracy": numbers.nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
 
     def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
-        """The paper's findings on real visitors: the first order is best, and accurate; none without them."""
+        """The paper's findings on real visitors, and our own (top 3, order at top 8); none without them."""
         found = summary["accuracy"]
         for trace in (RAW, STEADY):
             if trace in found:
                 for top in ("top 5", "top 8"):
                     yield _first_order_is_best(trace, found[trace][BARE], top)
         if RAW in found:
-            top3 = found[RAW][BARE]["order 1"]["top 3"]["mean"]
+            of_first = found[RAW][BARE]["order 1"]
+            top3, top8 = of_first["top 3"]["mean"], of_first["top 8"]["mean"]
+            yield Target.at_least(
+                "real visitors, raw, order 1: top 8 at least 0.80, as in the paper", top8, 0.8
+            )
             yield Target.at_least("real visitors, raw, order 1: top 3 at least 0.70", top3, 0.7)
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:

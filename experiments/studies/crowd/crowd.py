@@ -196,9 +196,9 @@ def _beyond_floor(found: Mapping[str, Any]) -> float:
 def costs_of() -> dict[str, EdgeCosts]:
     """Costs of lookups and misses in each case.
 
-    The paper's LSH on Stanford has its lines of tables 3.1 and 3.2. A miss takes 370 ms: with this value, 30
-    of 400 objects are the best size and 80 are worse than no cache, as in the paper's figure 3.2. Our backend
-    has its built-in profile and the daemon's default miss latency.
+    The paper's LSH on Stanford has its lines of tables 3.1 and 3.2. A miss takes 370 ms: with this value, 28
+    of 400 objects are the best size and sizes from 85 on are worse than no cache; in the paper's figure 3.2
+    these are about 30 and 80. Our backend has its built-in profile and the daemon's default miss latency.
     """
     paper = CacheProfile(
         backend="flann-lsh",

@@ -1,9 +1,9 @@
 """A map of the operating points where the full system loses to a simpler one; in none of the papers.
 
 The dissertation varies one variable at a time around its baseline and finds the full system "the best or at
-par" (6.7). Here all combinations of its four variables are played, with phones and edges of two speeds, which
-it did not vary: 216 operating points on the twin, all configurations on the same traces. Some points are
-repeated with other traces to measure the variation by chance.
+par" with edge caches "in most scenarios" (6.7). Here all combinations of its four variables are played, with
+phones and edges of two speeds, which it did not vary: 216 operating points on the twin, all configurations on
+the same traces. Some points are repeated with other traces to measure the variation by chance.
 
 A shallow decision tree describes regions in words (`regions`). `losses` computes the numbers.
 """

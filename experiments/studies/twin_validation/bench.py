@@ -60,7 +60,7 @@ POINTS: Mapping[str, OperatingPoint] = {
 }
 """Points at which testbed and twin are compared; their sections and classes are not used."""
 TRACES: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 4, ADAPTIVE: 4}
-"""Number of traces per compared point, each with its own visitors and training of the edge (6.2: four runs
+"""Number of traces per compared point, each with its own visitors and training of the edge (6.2.7: four runs
 with different traces). One trace is enough for only the cloud: no other tier computes, and nothing is
 decided."""
 REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}

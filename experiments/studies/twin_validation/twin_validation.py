@@ -5,7 +5,7 @@ table 6.2 and two other points, one with more visitors and one with a slow netwo
 configurations: only cloud, load-balanced edge, and the full system (devices that prefetch, with adaptive
 feature extraction, and a bounded edge).
 
-Each of these points is compared on several traces, with other visitors and other training of the edge (6.2:
+Each of these points is compared on several traces, with other visitors and other training of the edge (6.2.7:
 four runs with different traces). A single trace would not be enough: a visitor sends only a few photos of a
 few objects. The number of features that a device uses, or the form in which an edge forwards photos, may be a
 tie that lasts for a whole visit. All photos of a point are pooled. The trace to which costs are fitted is

@@ -1,4 +1,4 @@
-"""The configurations of section 6.2.3 in the figures of chapter 6: their order, names and colours."""
+"""The configurations in the figures of chapter 6: those of 6.2.3, and cooperating devices (5.4.4.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearsight.experiments.twin.session import (
 )
 
 EDGE = LOAD_BALANCED
-"""The edge cache of table 6.4."""
+"""Stands for the "Edge Cache" of table 6.4, which does not say which of the two it is."""
 FULL = ADAPTIVE
 """The dissertation's full system."""
 
@@ -35,4 +35,4 @@ COLOURS: Mapping[str, str] = {
     COOPERATIVE: "#9a4f8a",
 }
 ORDER = tuple(NAMES)
-"""Each configuration adds a feature to the one before."""
+"""Each configuration adds a feature to the one before; the bounded edge replaces load balancing."""

@@ -44,7 +44,8 @@ from nearsight.experiments.twin.cost_model import (
 )
 
 NEXUS_7 = 311 / 51.14
-"""Time of a Nexus 7 over that of the dissertation's PC, for feature extraction (tables 4.1 and 3.2)."""
+"""Constant of table 4.1 (Nexus 7, 800 features) over that of table 3.2 (LSH, Stanford), taken as the ratio of
+extraction times."""
 HARDWARE = Hardware(device_slowness=NEXUS_7)
 """Table 6.1."""
 _EDGE_WORKERS = 2

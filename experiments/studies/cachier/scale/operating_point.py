@@ -1,8 +1,8 @@
 """Operating points and length of the measurements: the four variables of section 6.2.1 and the baseline.
 
-One variable changes at a time; the others stay at the baseline. The dissertation's figures do not print the
-values of their axes. The values here span the bounds of its table 6.4, and exceed them where our faster
-classifier reaches its limits only later.
+One variable changes at a time; the others stay at the baseline. The dissertation's text does not list the
+values of the figures' axes. The values here span the bounds of its table 6.4, and exceed them where our
+faster classifier reaches its limits only later.
 """
 
 from __future__ import annotations
