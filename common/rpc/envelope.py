@@ -194,7 +194,7 @@ def _open(
             f"the peer speaks version {header.protocol} of the protocol, this side version {PROTOCOL}",
             advice="install the same version of nearsight on both sides",
         )
-    blobs = tuple(map(memoryview.toreadonly, map(memoryview, frames[1:])))
+    blobs = tuple([memoryview(frame).toreadonly() for frame in frames[1:]])
     return header.message, blobs, sum(map(len, frames))
 
 
