@@ -45,11 +45,10 @@ class Expectation:
     """Shape of the latency over the variable: `GROWS` or `FLAT`."""
     printed: str
     """The entry as printed."""
-    least: int = 0
-    """Smallest value of the variable that the entry is about; 0: any."""
+    except_at: str = ""
+    """A value of the variable that is not judged."""
 
 
-_LEAST_SECTIONS = -(-50 // EXHIBITS_PER_SECTION)
 _NO_EFFECT = Expectation(FLAT, "no effect")
 EXPECTED: Mapping[str, Mapping[str, Expectation]] = {
     VISITORS: {
@@ -60,7 +59,7 @@ EXPECTED: Mapping[str, Mapping[str, Expectation]] = {
     SECTIONS: {
         ONLY_CLOUD: _NO_EFFECT,
         EDGE: Expectation(GROWS, "≤ 300 ms for ≤ 150 objects"),
-        FULL: Expectation(FLAT, "≤ 300 ms for ≥ 50 objects", _LEAST_SECTIONS),
+        FULL: Expectation(FLAT, "≤ 300 ms for ≥ 50 objects", except_at="1"),
     },
     CLASSES: {
         ONLY_CLOUD: Expectation(GROWS, "≤ 600 ms for ≤ 300 classes"),
@@ -68,18 +67,22 @@ EXPECTED: Mapping[str, Mapping[str, Expectation]] = {
         FULL: _NO_EFFECT,
     },
     NETWORK: {
-        ONLY_CLOUD: Expectation(FLAT, "≥ 5 s for all conditions"),
+        ONLY_CLOUD: Expectation(FLAT, "≥ 5 s for all conditions", except_at="Slow"),
         EDGE: _NO_EFFECT,
         FULL: _NO_EFFECT,
     },
 }
-"""Table 6.4, by variable and configuration."""
+"""Table 6.4, by variable and configuration.
+
+One section has 44 objects, fewer than the entry names. Section 6.6 calls only cloud very slow on the slow
+network, and not faster on each faster one.
+"""
 
 _BOUNDS = {
     VISITORS: ((EDGE, "at most 7 devices", 1, 7), (FULL, "1 to 10 devices", 1, 10)),
     SECTIONS: (
         (EDGE, "at most 150 objects", 1, 150 // EXHIBITS_PER_SECTION),
-        (FULL, "at least 50 objects", _LEAST_SECTIONS, math.inf),
+        (FULL, "at least 50 objects", -(-50 // EXHIBITS_PER_SECTION), math.inf),
     ),
 }
 """Bounds of table 6.4 on the p50, by variable: configuration, bounded values in words, and the smallest and
@@ -163,9 +166,8 @@ def spread(tiers: str, values: Mapping[str, Any]) -> float:
 
 
 def _shape(variable: str, tiers: str, expected: Expectation, values: Mapping[str, Any], world: str) -> Target:
-    start = f" from {expected.least} on" if expected.least else ""
-    if expected.least:
-        values = {value: one for value, one in values.items() if int(value) >= expected.least}
+    values = {value: one for value, one in values.items() if value != expected.except_at}
+    apart = f" except at {expected.except_at}" if expected.except_at else ""
     ends = list(values)
     if expected.shape == GROWS:
         heavy, light = (ends[0], ends[-1]) if variable == NETWORK else (ends[-1], ends[0])
@@ -174,7 +176,7 @@ def _shape(variable: str, tiers: str, expected: Expectation, values: Mapping[str
         reached = ratio >= GROWS_FROM
     else:
         ratio = spread(tiers, values)
-        text = f"{variable}: {NAMES[tiers]} is flat{start}, largest p50 over the smallest at most {FLAT_TO:g}"
+        text = f"{variable}: {NAMES[tiers]} is flat{apart}, largest p50 over the smallest at most {FLAT_TO:g}"
         reached = ratio <= FLAT_TO
     why = _REASONS.get((world, variable, tiers))
     note = "" if reached else f"{why}. " * bool(why) + _note(variable, tiers, values)

@@ -26,7 +26,7 @@ from support.scale_rows import stored_rows
 def as_printed(point: OperatingPoint, tiers: str) -> float:
     """Latencies according to table 6.4 for visitors, sections and networks."""
     if tiers == ONLY_CLOUD:
-        return 500.0 + 100 * (point.visitors - 1)
+        return 500.0 + 100 * (point.visitors - 1) + (3000 if point.network == "Slow" else 0)
     if tiers == EDGE:
         return 100.0 + 20 * point.visitors + 15 * point.sections
     return 100.0 if point.sections == 1 else 200.0  # the table begins at 50 objects
