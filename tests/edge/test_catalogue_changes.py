@@ -152,7 +152,7 @@ def test_a_listed_version_that_the_cloud_does_not_send_yet_is_not_requested_in_a
     for _ in range(30):
         assert device.ask(photo(20)) == ("00", "cloud")
     assert version_held(edge, "00") == 0
-    assert cloud.fetched_ids().count("00") <= 4
+    assert cloud.fetched_ids().count("00") < 15, "the pauses double; a loop would fetch it hundreds of times"
     cloud.replaced_models = {}
     wait_until(lambda: version_held(edge, "00") == 2, what="the new version in the cache")
     assert device.ask(photo(20)) == ("00", "edge")
