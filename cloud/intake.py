@@ -78,7 +78,10 @@ class ObjectIntake:
         Overloaded
             If too many calls are pending.
         InvalidArgument
-            If the name of the catalogue is invalid.
+            If the name of the catalogue is invalid, or empty although there are several, or there are too
+            many catalogues.
+        NotFound
+            If the name is empty and there is no catalogue.
         Unavailable
             If the daemon is starting or stopping, or the database is read-only.
         """

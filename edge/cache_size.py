@@ -94,8 +94,8 @@ def choose_size(costs: Costs, ranking: Ranking, k_max: int | None = None) -> Cac
 
     Notes
     -----
-    With linear f and constant recall the minimum is the threshold rule "cache i iff recall · p_i · L_miss >
-    b", where b is the slope of f. The tests verify this.
+    With f linear also at k = 0, and constant recall, the minimum is the threshold rule "cache i iff recall ·
+    p_i · L_miss > b", where b is the slope of f. The tests verify this.
     """
     expected = costs.expected(ranking, k_max)
     latency_ms = expected.evaluate()

@@ -67,7 +67,7 @@ class CatalogueCache:
     listing : Listing
         The latest listing of the catalogue.
     hits, misses : int
-        Requests answered here, and requests answered by the cloud.
+        Requests answered by the object cache, and requests answered by the cloud.
     decided_s : float
         Time of the last decision, on ``clock``.
     clock : Clock
@@ -260,7 +260,7 @@ class CatalogueCache:
         return result.found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """Learn from an answer of the cloud, or of the result cache (no lesson): miss latency and popularity.
+        """Learn miss latency and popularity from an answer of the cloud; of another stage without a lesson.
 
         Unknown photos add nothing to the popularity. The miss latency is the time until the cloud's first
         answer: a larger cache would have saved this time. It does not include the second trip of photos whose

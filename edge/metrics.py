@@ -34,8 +34,8 @@ class EdgeMetrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"nearsight_edge_{name}", text, label, registry=registry)
 
-        self.hits = counter("hits", "Requests answered here.")
-        self.misses = counter("misses", "Requests passed on to the cloud.")
+        self.hits = counter("hits", "Requests answered by the object cache.")
+        self.misses = counter("misses", "Requests answered by the cloud.")
         self.device_hits = counter(
             "device_hits", "Requests that devices answered themselves, from their reports."
         )

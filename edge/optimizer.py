@@ -9,9 +9,9 @@ rules decide, in this order, whether a change is built:
 1. objects that left the catalogue or were replaced there are removed, whatever the cost;
 2. an empty cache is filled, and a filled cache is emptied, only if this saves ``indifference`` of the
    expected latency; this share is above 0 after lookups were slower than estimated;
-3. a wanted object that was requested since the last build enters at once if no object must leave for it.
-   Otherwise it enters from its second request on. Thus newly popular objects enter soon, and two objects of
-   equal popularity do not replace each other at every photo;
+3. a wanted object that was requested since it last entered enters at once if this saves time and no object
+   must leave for it. Otherwise it enters from its second request on. Thus newly popular objects enter soon,
+   and two objects of equal popularity do not replace each other at every photo;
 4. any other change must save at least ``least_gain`` of the expected latency.
 
 Models arrive one after the other, after the decision. Therefore the same rules are applied twice: is the

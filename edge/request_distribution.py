@@ -1,8 +1,9 @@
 """The Distribution Estimator of figure 3.5: probability of the next requested object (equations 3.2, 3.3).
 
-Every photo of an exhibit is one request, even the tenth of the same visitor. Counts lose half of their weight
-per half-life, so that the cache follows changes of interest. An infinite half-life is the dissertation's
-estimate. `RequestDistribution` is the estimate; `DistributionEstimator` makes it thread-safe for a daemon.
+Every photo of an exhibit that reaches the edge is one request, even the tenth of the same visitor. Photos
+that a device recognises itself count when it reports them. Counts lose half of their weight per half-life, so
+that the cache follows changes of interest. An infinite half-life is the dissertation's estimate.
+`RequestDistribution` is the estimate; `DistributionEstimator` makes it thread-safe for a daemon.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class RequestDistribution:
     Raises
     ------
     InvalidArgument
-        If ``prior``, ``prior_mass`` or ``half_life_s`` is not positive.
+        If ``prior``, ``prior_mass`` or ``half_life_s`` is not positive, or ``prior`` is infinite.
 
     Notes
     -----
@@ -237,7 +238,7 @@ class DistributionEstimator:
             return self._distribution.ranking(self._clock.monotonic())
 
     def counts(self) -> dict[str, float]:
-        """Present counts of objects with requests; a later start can use them as priors."""
+        """Present counts of objects with requests."""
         with self._lock:
             return self._distribution.counts(self._clock.monotonic())
 

@@ -1,7 +1,8 @@
 """The Recognition service of the edge: the daemon's driver of the request flow (`common/request/flow.py`).
 
 A worker of the server carries out effects until there is an answer, or a request to the cloud. Then the
-worker is free. The thread that receives the cloud's reply carries out the other effects.
+worker is free. The thread that receives the cloud's reply carries out the other effects, except
+those for the standby, which has threads of its own.
 """
 
 from __future__ import annotations

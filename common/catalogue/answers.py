@@ -53,8 +53,8 @@ class Listing:
     def outdated(self, models: Iterable[ObjectModel]) -> set[ObjectModel]:
         """The models whose object is not listed, or is listed with another version or digest.
 
-        The digest counts because a catalogue that was begun anew under its old name also numbers the versions
-        anew. It takes 0.3 ms per model.
+        The digest counts because a catalogue of this name in a new database numbers the versions anew. It
+        takes 0.3 ms per model.
         """
         digests = self.digests
         return {

@@ -37,7 +37,8 @@ _SIGNAL_CHECK_S = 0.1
 class Problem:
     """An image that could not be used.
 
-    ``rejected``: the object was not ingested, because it has no usable image.
+    ``rejected``: the object was not ingested: it has no usable image or description, or its picture
+    is already in the catalogue.
     """
 
     object_id: str
@@ -89,7 +90,10 @@ class IngestionTarget(Protocol):
         """Remove objects. Called from one of these threads."""
 
     def finish(self) -> None:
-        """Wait until all objects that were put are durable. Called from one of these threads."""
+        """Wait until a running cloud recognises all objects that were put; they are durable already.
+
+        Called from one of these threads.
+        """
 
 
 SignalHandler = Callable[[int, FrameType | None], object] | signal.Handlers
@@ -117,7 +121,7 @@ def ingest_folder(
     Parameters
     ----------
     folder : Path
-        In the layout described in the module's docstring.
+        In the layout described in `reference_folder`.
     target : IngestionTarget
         The database or the running cloud that stores the objects.
     threads : int
@@ -125,7 +129,8 @@ def ingest_folder(
     allow_similar : bool
         Also accept pictures that exist under another id.
     progress : callable
-        Called in this thread after each batch. Objects that are tried again count as not done.
+        Called in this thread at the start, and at least every 0.1 s later. Objects that are tried again count
+        as not done.
     interrupted : callable
         Called in this thread after Ctrl-C, before it waits for the batches in progress.
     second_interrupt : signal handler

@@ -91,6 +91,10 @@ def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.
         If there is no such file and ``create`` is false.
     ConfigurationError
         If the file cannot be opened or created there.
+    Overloaded
+        If another process uses the file for too long.
+    Unavailable
+        If the disk is full or fails.
     """
     _check_place(path, form, create=create)
     with translated_errors(path, form):

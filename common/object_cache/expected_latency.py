@@ -122,8 +122,8 @@ class ExpectedLatency:
     """
 
     lookup_ms: FloatArray
-    """(K + 1,) float64: f(k), time that every request spends in a cache of k objects [ms]. f(0) is normally
-    0, because an empty cache is skipped."""
+    """(K + 1,) float64: f(k), time that every request spends in a cache of k objects [ms]. f(0) is the
+    work of an empty cache in addition to a miss, often 0."""
     recall: FloatArray
     """(K + 1,) float64: probability that an object in a cache of k objects is recognised."""
     cached_probability: FloatArray

@@ -31,8 +31,8 @@ class RecognitionSettings(SettingsGroup):
 
     The defaults suit serving: 800 query features and 1000 training features. More query features recognise
     more difficult photos (Stanford Mobile Visual Search, 1000 training features: recall of DVD covers is 0.98
-    with 800 and 1.00 with 2000). They cost 2 ms more per lookup and twice the bytes on the wire, so only the
-    second look uses them.
+    with 800 and 1.00 with 2000). They cost 2 ms more per lookup and 2.5 times the bytes on the wire, so only
+    the second look uses them.
     """
 
     backend: str = "auto"

@@ -72,7 +72,7 @@ class Stage(Protocol[Q_contra]):
         """Recognise the object in the photo and record an own hit; None if unknown. May take long."""
 
     def learn(self, query: Q_contra, answer: Answer, lesson: Lesson | None) -> None:
-        """Learn from an answer of the next tier or, without a lesson, of a stage behind this one."""
+        """Learn from an answer of the next tier or, without a lesson, of another stage."""
 
 
 class Standby(Stage[Q_contra], Protocol[Q_contra]):

@@ -4,7 +4,7 @@ Uses the same MAP rule as the edge (`MarkovModel`), on the counters in the store
 that writes wrong counts can cause useless fetches, but only of objects of the catalogue, and no wrong
 answers.
 
-Counts decay, as at the edge (decisions 017 and 030).
+Counts decay, like the edge's request counts (decisions 017 and 030).
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class PeerReputation:
         self._distrusted[node] = (object_id, digest)
 
     def restore(self, digests: ModelDigests) -> None:
-        """Trust peers again that were rejected only because of an outdated digest."""
+        """Trust peers again if the object has another digest now: theirs may have been outdated."""
         for node, (object_id, digest) in list(self._distrusted.items()):
             listed = digests.of(object_id)
             if listed is None or listed.digest != digest:

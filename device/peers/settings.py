@@ -69,9 +69,11 @@ class PeerSettings(SettingsGroup):
     value_limit_bytes: int = Field(default=MEBIBYTE, ge=1)
     """Maximum size of a single value or of an item of a list; larger ones are refused."""
     read_timeout_s: Seconds = 2.0
-    """Timeout of a read or a write [s], over all devices that are asked."""
+    """Timeout of a read [s], over all devices that are asked. A write may take twice as long, and the
+    transfer time of its value."""
     hedge_s: Seconds = 0.25
-    """Seconds without an answer to a read after which the next device is asked as well."""
+    """Maximum time without an answer to a read after which the next device is asked as well [s]. Usually an
+    adaptive timeout from 0.02 s on is shorter."""
     share: Literal["redirect", "direct", "off"] = "redirect"
     """How models are shared. "redirect": the store names the devices that hold them; "direct": the store
     holds the models themselves; "off": not at all."""

@@ -10,7 +10,8 @@ Request threads call `note`, which does not block. Notes are processed by one ba
 
 Until all models of a decision have arrived or failed, the current models continue to answer (section 4.7.1).
 While the edge does not answer, stored predictions or those of devices nearby are used, and all models in
-memory answer, up to the limit ``k_max``.
+memory answer, up to the limit ``k_max``. A cache that was decided to be empty stays empty if another tier
+answers.
 """
 
 from __future__ import annotations
