@@ -1,6 +1,6 @@
 """A catalogue in the application's own process: from a folder of reference images, or a cloud's database.
 
-The models trained from a folder are stored beside it, in a database like that of a cloud. Only new or changed
+The models trained from a folder are stored in it, in a database like that of a cloud. Only new or changed
 images are trained again, and objects that left the folder are removed. The folder takes precedence over its
 index: a damaged index is renamed and created again, and an index that cannot be written is replaced by a
 temporary copy.
@@ -87,7 +87,7 @@ def from_folder(
     Parameters
     ----------
     folder : Path
-        In the layout of `nearsight.common.catalogue.ingestion`.
+        In the layout of `nearsight.common.catalogue.reference_folder`.
     index : Path, optional
         The database of trained models. Default: `INDEX_NAME` in the folder.
     settings : LocalSettings
@@ -171,7 +171,7 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
         reason = error.message
         with suppress(OSError):  # from a disk that cannot be written
             aside = set_aside(place, "damaged")
-            _log.warning("the index is damaged and created again", error=reason, damaged=str(aside))
+            _log.warning("the index cannot be used and is created again", error=reason, kept=str(aside))
             return CatalogueStore(place)
     except (ConfigurationError, Unavailable) as error:
         reason = error.message

@@ -4,5 +4,5 @@
 decides which frames are sent as requests, and which answer is valid until the next one, using `gate` and
 `tracking`. These three modules are pure. Requests are processed as any others. `session` runs a convolutional
 network over frames and recomputes only what changed; `heat_map` visualises it. May import `common` and the
-device's `recognition`.
+device's `callback_thread`, `drawing`, `engine`, `forks`, `image_sources`, `query` and `recognition`.
 """

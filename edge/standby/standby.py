@@ -5,7 +5,7 @@ delay photos by a second per 500 objects, and by a minute for large catalogues (
 fetched in small batches, with the lowest priority. Objects that leave the catalogue are no longer found from
 then on, and leave the index with its next build.
 
-All methods except `look` run in the thread of the standbys.
+All methods except those of a stage run in the thread of the standbys.
 """
 
 from __future__ import annotations
@@ -139,10 +139,13 @@ class Standby:
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
         """Look up the photo as the cloud would, with a second look at an unknown image."""
-        began_s, index = self._clock.monotonic(), self._index
-        found = index.recognize(query.features).found if query.features is not None else None
-        if found is None and query.image is not None and self._settings.look_again and not query.one_look:
-            found = look_again(query.image, index).found
+        began_s = self._clock.monotonic()
+        found, index = None, None
+        while found is None and index is not self._index:  # a larger index may replace it during a look
+            index = self._index
+            found = index.recognize(query.features).found if query.features is not None else None
+            if found is None and query.image is not None and self._settings.look_again and not query.one_look:
+                found = look_again(query.image, index).found
         if found is not None and self.cache.listing.versions.get(found.object_id) != found.version:
             found = None  # the object left the catalogue
         self._services.load.computed((self._clock.monotonic() - began_s) * 1e3)

@@ -206,7 +206,10 @@ def all_benchmarks(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run every benchmark, and recognition on a generated museum; write a JSON file each, and tables.txt."""
+    """Run the benchmarks, and recognition on a generated museum; write a JSON file each, and tables.txt.
+
+    Not included are page, gateway, robustness and soak.
+    """
     from nearsight.experiments.bench.classifier import QUICK, ClassifierBenchOptions, bench_classifier
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
 

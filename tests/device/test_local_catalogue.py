@@ -151,7 +151,7 @@ def test_a_damaged_index_is_moved_aside_and_rebuilt(folder: Path, damage: str) -
     with capture_logs() as logs:
         assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
-        "the index is damaged and created again"
+        "the index cannot be used and is created again"
     ]
     assert (folder / f"{INDEX_NAME}.damaged").exists()
 

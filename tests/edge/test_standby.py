@@ -7,7 +7,8 @@ from unittest.mock import Mock
 import pytest
 
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.results import RecognitionResult
 from nearsight.common.request.next_tiers import BreakerState
 from nearsight.edge import services
 from nearsight.edge.daemon import EdgeDaemon
@@ -68,6 +69,23 @@ def test_during_an_outage_of_the_cloud_the_standby_recognises_all_objects(
     wait_until(lambda: "unreachable for" in facts(edge)["cloud"], what="the detection of the outage")
     assert "answers for 6 of 6 objects" in facts(edge)[f"{CATALOGUE}: standby"]
     assert edge.ready()
+
+
+def test_a_photo_that_is_searched_during_a_build_is_searched_in_the_new_index_too(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    edge, device = served
+    cloud.stop()
+    ours = edge.standbys.get(CATALOGUE)
+    assert ours is not None
+    complete = ours._index
+
+    def recognize(features: Features) -> RecognitionResult:
+        ours._index = complete
+        return RecognitionResult(None, 0.0, 0.0)
+
+    ours._index = Mock(recognize=recognize)
+    assert device.ask(features_of(photo(3))) == ("03", "edge")
 
 
 def test_invalid_images_are_refused_during_an_outage(

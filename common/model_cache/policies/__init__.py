@@ -1,4 +1,5 @@
 """Eviction policies, one per module. `registry` in the parent package lists them.
 
-May import: `model_cache.policy`, and the base classes and the forecast in the parent package.
+May import: `common.errors`, `model_cache.policy`, and the base classes and the forecast in the parent
+package.
 """

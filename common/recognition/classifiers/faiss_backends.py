@@ -87,7 +87,7 @@ class MultiHashClassifier(Classifier):
 
 
 class SmallHashClassifier(MultiHashClassifier):
-    """Multi-index hashing with two tables: a fifth of the build time and 40 % of the memory.
+    """Multi-index hashing with two tables: a quarter of the build time and 40 % of the memory.
 
     It misses more neighbours. This seldom changes the answer, because a photo has hundreds of features
     (decision 060).
