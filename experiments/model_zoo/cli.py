@@ -50,11 +50,13 @@ _PIXELS: Mapping[str, Pixels] = MappingProxyType(
 )
 """Value ranges of pixels by family, as Keras defines them.
 
-ResNet50, 101 and 152 use caffe, all other families -1..1.
+ResNet50, 101 and 152 use caffe, all other families and the networks of DeepCache -1..1.
 """
 
 
 def _pixels(name: str) -> Pixels:
+    if name in _VIDEO:  # their weights are scaled on photos of -1 to 1
+        return "-1..1"
     if name.startswith("ResNet") and not name.endswith("V2"):
         return "caffe"
     return next((pixels for family, pixels in _PIXELS.items() if name.startswith(family)), "-1..1")

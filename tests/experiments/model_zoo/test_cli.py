@@ -43,3 +43,8 @@ def test_a_network_is_built_with_the_same_weights_each_time(tmp_path: Path, name
         built.append(ModelRepository(tmp_path / folder).get(name))
     assert built[0].measured is not None
     assert built[0].checksum == built[1].checksum
+
+
+def test_networks_of_deepcache_take_the_pixels_on_which_their_weights_are_scaled() -> None:
+    assert {cli._pixels(name) for name in NETWORKS} == {"-1..1"}
+    assert cli._pixels("ResNet50") == "caffe"
