@@ -252,7 +252,7 @@ def _draw_latencies(axes: Axes, latencies: Mapping[str, Sequence[float]], found:
         p50, whole = one["p50_ms"]["median"], one["requests"]
         label = f"{_NAMES[name]}: p50 {p50:.1f} ms".replace("\n", " ")
         if one["failed"]:
-            label += f" of the answered, {one['failed']} without an answer"
+            label += f", {one['failed']} failed"
         drawing.distribution(axes, latencies[name], whole=whole, color=colour, linewidth=1.8, label=label)
         axes.plot([p50], [0.5 * (whole - one["failed"]) / whole], "o", color=colour, markersize=5)
     axes.tick_params(labelbottom=True)

@@ -218,7 +218,7 @@ def _draw_latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any
         one = found[name]
         label = f"{name}: p50 {one['p50_ms']:.1f}, p95 {one['p95_ms']:.0f} ms, recall {one['recall']:.3f}"
         if one["failed"]:
-            label += f", {one['failed']} without an answer"
+            label += f", {one['failed']} failed"
         drawing.distribution(axes, latencies[name], whole=one["requests"], color=_COLOURS[name], label=label)
     drawing.latency_distributions(axes)
     axes.set_title("Latency of recognition", fontsize=9)

@@ -83,7 +83,7 @@ def test_the_share_of_photos_without_an_answer_is_missing_in_table_and_curve() -
     }
     curves = {line.get_label(): line for line in figure.draw(Results(made, found)).axes[0].get_lines()}
     highest = {str(label): max(line.get_ydata()) for label, line in curves.items()}
-    assert highest["only cloud: p50 150.0 ms of the answered, 2 without an answer"] == 0.8
+    assert highest["only cloud: p50 150.0 ms, 2 failed"] == 0.8
     assert highest["edge cache: p50 20.0 ms"] == 1.0
 
 

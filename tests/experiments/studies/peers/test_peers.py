@@ -120,7 +120,7 @@ def test_photos_without_an_answer_are_in_the_table_and_missing_in_the_curve() ->
     assert [line["no answer"] for line in figure.table(found)] == [0, 1]
     alone, sharing = figure.draw(Results(rows, found)).axes[2].get_lines()
     assert (max(alone.get_ydata()), max(sharing.get_ydata())) == (1.0, 0.9)
-    assert str(sharing.get_label()).endswith("1 without an answer")
+    assert str(sharing.get_label()).endswith("1 failed")
 
 
 class _Group:
