@@ -266,7 +266,10 @@ def _ask(recognizer: ObjectRecognizer, queries: Sequence[PreparedQuery]) -> tupl
 
 
 def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:
-    """Mean and standard deviation over the subsets of each size; sizes without a time are left out."""
+    """Mean and standard deviation over the subsets of each size; sizes without a time are left out.
+
+    The standard deviation is that of a sample; 0 for a single subset.
+    """
     points = []
     for k in sorted({row.k for row in rows if not np.isnan(row.lookup_ms)}):
         at_k = [row for row in rows if row.k == k]
@@ -279,7 +282,9 @@ def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:
 
 def _mean_and_std(values: Sequence[float]) -> tuple[float | None, float | None]:
     known = [value for value in values if not np.isnan(value)]
-    return (float(np.mean(known)), float(np.std(known))) if known else (None, None)
+    if not known:
+        return None, None
+    return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
 
 
 def fit_profile(

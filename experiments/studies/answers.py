@@ -43,6 +43,19 @@ def latencies_ms(rows: Iterable[StoredRow]) -> list[float]:
     return numbers.values((row for row in rows if row["answered_by"]), "latency_ms")
 
 
+def counted_latencies_ms(rows: Iterable[StoredRow], timeout_s: float) -> list[float]:
+    """Latency of every photo [ms]; without an answer it is at least the timeout, as in `rig.rows`.
+
+    A refusal takes hardly any time: an edge that refuses photos would otherwise appear fast.
+    """
+    return [
+        float(row["latency_ms"])
+        if row["answered_by"]
+        else float(np.fmax(float(row["latency_ms"]), 1000 * timeout_s))
+        for row in rows
+    ]
+
+
 def median_and_tail(repetitions: Iterable[Sequence[float]]) -> dict[str, Any]:
     """Summarise latencies per repetition: ``p50_ms`` and ``p95_ms`` as median and range over repetitions."""
     runs = list(repetitions)

@@ -119,7 +119,11 @@ class Figure(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``backends.<backend>.<configuration>``; latencies as mean and spread over the repetitions."""
+        """``backends.<backend>.<configuration>``; latencies as mean and spread over the repetitions.
+
+        Latencies are those of the answered photos; ``failed`` counts the others. Prefetched objects are
+        summed over the repetitions.
+        """
         return {"backends": numbers.nested(rows, ("backend", "tiers"), _configuration)}
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:
@@ -135,6 +139,7 @@ class Figure(Experiment):
                 "their mean ms": numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
                 "prefetched": one["prefetched"]["entered"],
                 **{name: one["prefetched"][name] for name in ("useful", "wasted")},
+                "no answer": one["failed"],
                 "requests": one["requests"],
             }
 
@@ -154,9 +159,13 @@ class Figure(Experiment):
         runs = one["mean_ms"]["runs"]
         drawing.caption(
             picture,
-            f"{one['requests']} photos per edge, the same for all; "
+            f"{one['requests'] / runs:.0f} photos per edge and repetition, the same for all edges; "
             f"to the cloud {in_words(TABLE_6_3[NETWORK])}"
-            + (f"; bars: range of {runs} repetitions" if runs > 1 else ""),
+            + (
+                f"\nlatencies: mean and range of {runs} repetitions; prefetched objects: sums of them"
+                if runs > 1
+                else ""
+            ),
         )
         for axes, columns in zip(panels[-1], (2, 3), strict=True):
             below = (0.5, -0.44 / bars[-1])
@@ -230,7 +239,7 @@ def _draw_latency(axes: Axes, configurations: Mapping[str, Any]) -> None:
         axes.errorbar(means, places + offset, xerr=reach, fmt="none", ecolor="#555555", capsize=2)
         for place, mean, most in zip(places, means, reach[1], strict=True):
             axes.text(mean + most, place + offset, f"  {mean:.0f} ms", va="center", fontsize=8)
-    axes.set(xlabel="mean latency [ms]", xlim=(0, None))
+    axes.set(xlabel="mean latency of the answered photos [ms]", xlim=(0, None))
     axes.margins(x=0.12)
 
 

@@ -123,9 +123,12 @@ class Figure(Experiment):
         recall, precision, time = picture.subplots(3, 1, sharex=True)
         for axes, name in ((recall, "recall"), (precision, "precision"), (time, "lookup_ms")):
             _draw(axes, conditions, name)
-        low = min(one["recall"]["min"] for ways in conditions.values() for one in ways.values())
+        low, imprecise = (
+            min(one[name]["min"] for ways in conditions.values() for one in ways.values())
+            for name in ("recall", "precision")
+        )
         recall.set(title="Recall", ylim=(max(0.0, low - 0.08), 1.005))
-        precision.set(title="Precision", ylim=(0.88, 1.005))
+        precision.set(title="Precision", ylim=(max(-0.02, min(0.88, imprecise - 0.02)), 1.005))
         time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
         time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
         _mark_forged(precision, conditions)

@@ -128,6 +128,7 @@ class Figure(Experiment):
                 "served": f"{one['served']:.3f}",
                 "wrong of these": f"{one['wrong_share']:.4f}",
                 "wrong of all": one["wrong"],
+                "no answer": one["failed"],
                 "p50 ms": numbers.median_in_words(one["p50_ms"], 1),
                 "p95 ms": numbers.median_in_words(one["p95_ms"], 1),
                 "edge CPU ms": numbers.median_in_words(one["edge_cpu_ms"], 2),
@@ -224,14 +225,13 @@ def _draw_cpu(axes: Axes, found: Mapping[str, Any]) -> None:
 
 def _draw_latencies(axes: Axes, rows: Sequence[StoredRow]) -> None:
     for name, mine in numbers.grouped(rows, "tiers").items():
-        latencies = np.sort(latencies_ms(mine))
-        shares = np.arange(1, len(latencies) + 1) / len(latencies)
-        axes.plot(latencies, shares, color=_COLOURS[name], label=f"result cache {name}")
+        latencies, label = latencies_ms(mine), f"result cache {name}"
+        drawing.distribution(axes, latencies, whole=len(mine), color=_COLOURS[name], label=label)
     axes.axhline(0.95, color="#8a8a8a", linewidth=0.8, linestyle="--")
     axes.set(
         title="Latency, all rounds",
         xlabel="latency [ms]",
-        ylabel="share of the photos",
+        ylabel="share answered within …",
         xscale="log",
         ylim=(0, 1),
     )

@@ -210,8 +210,7 @@ class Figure(OnDataSet):
                 "photos x caches": found["pairs"],
                 "wrong, rivals ignored": found["wrong_ignored"],
                 "wrong, respected": found["wrong_respected"],
-                "recall, ignored": f"{found['recall_ignored']:.4f}",
-                "recall, respected": f"{found['recall_respected']:.4f}",
+                **{f"recall, {look}": _recall_in_words(found[f"recall_{look}"]) for look in _LOOKS},
                 "passed on": found["passed_on"],
                 "lookup [ms]": f"{found['lookup_ms']:.2f}",
             }
@@ -249,6 +248,10 @@ class Figure(OnDataSet):
 def _counts(found: Mapping[str, Any]) -> str:
     wrong, ignored = found["wrong_respected"], found["wrong_ignored"]
     return f"{wrong} of {found['pairs']}; with rivals ignored {ignored}"
+
+
+def _recall_in_words(recall: float | None) -> str:
+    return "" if recall is None else f"{recall:.4f}"
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -327,7 +330,10 @@ def _photo_row(
 
 
 def _numbers(rows: Sequence[StoredRow], whole: Mapping[str, str]) -> dict[str, Any]:
-    """Recall, and wrong answers that the whole catalogue would not give, with both kinds of lookups."""
+    """Recall, and wrong answers that the whole catalogue would not give, with both kinds of lookups.
+
+    The recall of caches without any photo's object is None.
+    """
     relevant = [row for row in rows if row["kind"] == WITH]
     found: dict[str, Any] = {"pairs": len(rows)}
     for name in ("ignored", "respected"):
@@ -335,7 +341,7 @@ def _numbers(rows: Sequence[StoredRow], whole: Mapping[str, str]) -> dict[str, A
             row[name] not in {"", row["expected"], whole[row["photo"]]} for row in rows
         )
         right = sum(row[name] == row["expected"] for row in relevant)
-        found[f"recall_{name}"] = right / len(relevant) if relevant else 0.0
+        found[f"recall_{name}"] = right / len(relevant) if relevant else None
     found["passed_on"] = sum(row["ignored"] != "" and row["respected"] == "" for row in rows)
     found["lookup_ms"] = float(np.median(numbers.values(rows, "ms"))) if rows else 0.0
     return found

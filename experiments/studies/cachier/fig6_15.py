@@ -198,7 +198,7 @@ class Figure(Experiment):
                 }
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Draw the mean latency of each node's gets with its deviation, one panel per setting."""
+        """Draw the mean latency of each node's successful gets with its deviation, one panel per setting."""
         rows, settings = results.rows, results.metrics["settings"]
         by_setting = numbers.grouped(rows, "setting")
         lines = -(-len(settings) // _PANELS)
@@ -228,8 +228,10 @@ def _presence_targets(found: Mapping[str, Any]) -> Iterator[Target]:
     yield Target.at_most(f"a killed node is removed within T + 2 s = {latest_s:g} s [s]", gone_s, latest_s)
     text = f"beacons of a device, both ways, with IP and UDP headers, at most {most_bytes_s:g} bytes/s"
     yield Target.at_most(text, beacons, most_bytes_s)
-    text = f"all frames of an idle device at most {most_bytes_s:g} bytes/s (0: not measured)"
-    yield Target.at_most(text, frames, most_bytes_s)
+    # On loopback the counters are those of the whole machine, and some systems have none.
+    if frames and found["place"] != LOOPBACK:
+        text = f"all frames of an idle device at most {most_bytes_s:g} bytes/s"
+        yield Target.at_most(text, frames, most_bytes_s)
 
 
 def _lookup_targets(settings: Mapping[str, Any]) -> Iterator[Target]:
@@ -239,10 +241,10 @@ def _lookup_targets(settings: Mapping[str, Any]) -> Iterator[Target]:
         for reading in (ALL_GETS, OVER_NETWORK):
             if min(ours[reading]["count"], theirs[reading]["count"]) < LEAST_GETS:
                 continue
-            for name, most in (("p50_ms", THIRD), ("p99_ms", TENTH)):
+            for name, most, limit in (("p50_ms", THIRD, "1/3"), ("p99_ms", TENTH, "0.1")):
                 ratio = ours[reading][name] / theirs[reading][name]
                 note = _own_storage(ours, theirs) if number else _each(setting["ratios"][reading], name)
-                text = f"{setting['title']}, {reading}: {name[:3]} relative to Kademlia at most {most:.2f}"
+                text = f"{setting['title']}, {reading}: {name[:3]} relative to Kademlia at most {limit}"
                 yield Target.at_most(text, ratio, most, note, digits=4)
 
 
@@ -285,7 +287,7 @@ def _draw_setting(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any
             markersize=4,
             elinewidth=0.8,
             capsize=1.5,
-            label=f"{system}: mean of each node, with standard deviation",
+            label=f"{system}: mean of each node's successful gets, with standard deviation",
         )
         network = one[OVER_NETWORK]
         own = one["gets"] - network["count"]

@@ -26,7 +26,10 @@ ALL_GETS, OVER_NETWORK = "all gets", "over the network"
 
 
 def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation of the latency of each node's gets [ms], by node."""
+    """Mean and standard deviation of the latency of each node's successful gets [ms], by node.
+
+    Failed gets are left out; `setting_numbers` counts them, and includes them in its percentiles.
+    """
     groups = numbers.grouped((row for row in rows if row["kind"] == GET and row["outcome"] == OK), "node")
     found = {}
     for node in sorted(groups):

@@ -157,7 +157,10 @@ class Figure(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``traces.<trace>.<configuration>``: median latencies over repetitions; shares of all photos."""
+        """``traces.<trace>.<configuration>``: median latencies over repetitions; shares of all photos.
+
+        Latencies are those of the answered photos; ``failed`` counts the others.
+        """
         return {"traces": numbers.nested(rows, ("trace", "tiers"), _configuration)}
 
     def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
@@ -176,6 +179,7 @@ class Figure(Experiment):
                 **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
                 "recall": f"{one['recall']:.3f}",
                 "precision": f"{one['precision']:.3f}",
+                "no answer": one["failed"],
                 "requests": one["requests"],
             }
 
@@ -244,10 +248,13 @@ def _targets(trace: str, found: Mapping[str, Any]) -> Iterator[Target]:
 
 def _draw_latencies(axes: Axes, latencies: Mapping[str, Sequence[float]], found: Mapping[str, Any]) -> None:
     for name in CONFIGURATIONS:
-        p50 = found[name]["p50_ms"]["median"]
+        one, colour = found[name], _COLOURS[name]
+        p50, whole = one["p50_ms"]["median"], one["requests"]
         label = f"{_NAMES[name]}: p50 {p50:.1f} ms".replace("\n", " ")
-        drawing.distribution(axes, latencies[name], color=_COLOURS[name], linewidth=1.8, label=label)
-        axes.plot([p50], [0.5], "o", color=_COLOURS[name], markersize=5)
+        if one["failed"]:
+            label += f", {one['failed']} failed"
+        drawing.distribution(axes, latencies[name], whole=whole, color=colour, linewidth=1.8, label=label)
+        axes.plot([p50], [0.5 * (whole - one["failed"]) / whole], "o", color=colour, markersize=5)
     axes.tick_params(labelbottom=True)
     drawing.latency_distributions(axes)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)

@@ -172,7 +172,7 @@ class Figure(Experiment):
             effort.set_title("Requests until the hit ratio is regained")
         runs = len({row["repetition"] for row in rows})
         text = f"means and ranges of {numbers.counted(runs, 'run')}; hollow: not regained by the last request"
-        drawing.caption(picture, text)
+        drawing.caption(picture, f"{text} in at least one run")
         drawing.legend_below(picture, panels[0][0], 3)
         return picture
 

@@ -7,6 +7,7 @@ refuses.
 
 The capacity of the edge is measured first, with a few requests that are always in flight. The visitors repeat
 the same photos every ten seconds, so that latencies before and after the burst are those of the same photos.
+A photo without an answer counts with at least the timeout of 5 s.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import configure_logging
@@ -32,7 +34,7 @@ from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.replay import Ledger, replay
 from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed
-from nearsight.experiments.studies.answers import median_and_tail, photo_row
+from nearsight.experiments.studies.answers import counted_latencies_ms, median_and_tail, photo_row
 from nearsight.experiments.studies.museums import SMOKE_MUSEUM, TaughtMuseum
 from nearsight.experiments.studies.profiles import OURS, EdgeProfiles, ProfileAmount
 from nearsight.experiments.traces.plan import PlannedPhoto
@@ -179,15 +181,15 @@ class Figure(Experiment):
         axes.axvspan(min(during), max(during), color="#f3e6dc")
         for who, rows in numbers.grouped(results.rows, "who").items():
             if who in STEADY:
-                times, latencies = (numbers.values(rows, name) for name in ("time_s", "latency_ms"))
-                axes.plot(times, latencies, ".", color=_COLOURS[who], markersize=4, label=who)
+                _draw_photos(axes, who, rows)
         axes.set(xlabel="time [s]", ylabel="latency [ms]", yscale="log", title="Latency; the burst is shaded")
         drawing.plain_logarithmic(axes.yaxis)
         axes.legend(loc="upper left")
         per_s = results.metrics["capacity_per_s"]["median"]
         drawing.caption(
             picture,
-            f"The capacity of the edge is {per_s:.0f} photos per second; the burst is three times as many",
+            f"The capacity of the edge is {per_s:.0f} photos per second; the burst is three times as many"
+            f"; photos without an answer: at least {_TIMEOUT_S:g} s",
         )
         return picture
 
@@ -295,10 +297,9 @@ def _crowd_photos(
 
 
 def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    # Failed photos are included with the time until they failed.
     repetitions = numbers.grouped(rows, "repetition").values()
     return {
-        **median_and_tail(numbers.values(group, "latency_ms") for group in repetitions),
+        **median_and_tail(counted_latencies_ms(group, _TIMEOUT_S) for group in repetitions),
         "failed": sum(not row["answered_by"] for row in rows),
         "requests": len(rows),
     }
@@ -307,6 +308,15 @@ def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 def _after_over_before(rows: Sequence[StoredRow], who: str) -> float:
     phases = numbers.grouped([row for row in rows if row["who"] == who], "phase")
     after, before = (
-        float(np.median(numbers.values(phases[phase], "latency_ms"))) for phase in (AFTER, BEFORE)
+        float(np.median(counted_latencies_ms(phases[phase], _TIMEOUT_S))) for phase in (AFTER, BEFORE)
     )
     return round(after / before, 4)
+
+
+def _draw_photos(axes: Axes, who: str, rows: Sequence[StoredRow]) -> None:
+    answered = [row for row in rows if row["answered_by"]]
+    failed = [row for row in rows if not row["answered_by"]]
+    for some, marker, label in ((answered, ".", who), (failed, "x", f"{who}: no answer")):
+        if some:
+            times, latencies = numbers.values(some, "time_s"), counted_latencies_ms(some, _TIMEOUT_S)
+            axes.plot(times, latencies, marker, color=_COLOURS[who], markersize=4, label=label)

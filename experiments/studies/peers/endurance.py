@@ -4,6 +4,10 @@ Every device stores its part of the keys. Then devices are killed as if by a pow
 kill, the remaining devices have detected the last one and restored its replicas. While a device is killed,
 all others increment the same counters. After every failure all keys are read back, and the counters must be
 exact: no increment lost, none counted twice.
+
+The time of the hand-over begins when all devices have detected the failure; without a failure, when it is
+first looked for. It ends when every key is found on enough devices: an upper bound, because the increments,
+and every look at all devices, take time.
 """
 
 from __future__ import annotations
@@ -86,14 +90,14 @@ class Endurance:
             group.wait_all_see_all(group.nodes, _TIMEOUT_S)
             if failed := self._retried("fill", self._on_parts("fill", 0)):
                 raise Unavailable(f"{len(failed)} of {plan.keys} puts failed, the first with {failed[0][1]}")
-            rows += self._measure_after(0, self._merge_all())
+            rows += self._measure_after(0, self._merge_all(), None)
             for death in range(1, plan.nodes - plan.survivors + 1):
                 victim = group.nodes[int(self._rng.integers(len(group.nodes)))]
                 at_s = group.kill(victim)
                 postponed = self._merge_all()
-                gone = group.wait_gone(victim.node_id, at_s, _TIMEOUT_S)
-                rows.append(self._row(death, GONE, max(gone) - at_s))
-                rows += self._measure_after(death, postponed)
+                gone_s = max(group.wait_gone(victim.node_id, at_s, _TIMEOUT_S))
+                rows.append(self._row(death, GONE, gone_s - at_s))
+                rows += self._measure_after(death, postponed, gone_s)
             return [{"place": group.place, **row} for row in rows]
 
     def _on_parts(self, what: str, shift: int) -> list[tuple[str, str]]:
@@ -133,9 +137,12 @@ class Endurance:
             self._expected[f"object/{number % 7}"] += (number + 1) * self._plan.merges
         return sum(int(answer["postponed"]) for answer in answers)
 
-    def _measure_after(self, death: int, postponed: int) -> list[Row]:
-        """Wait for the hand-over, then read back keys and counters."""
-        handed_over_s = self._wait_complete()
+    def _measure_after(self, death: int, postponed: int, gone_s: float | None) -> list[Row]:
+        """Wait for the hand-over, then read back keys and counters.
+
+        ``gone_s`` is the moment when all devices had detected the failure; None: there was none.
+        """
+        handed_over_s = self._wait_complete(time.monotonic() if gone_s is None else gone_s)
         repeated, unreadable = self._read_back()
         found = {
             HANDED_OVER: handed_over_s,
@@ -149,16 +156,15 @@ class Endurance:
     def _row(self, death: int, kind: str, value: float) -> Row:
         return {"death": death, "left": len(self._group.nodes), "kind": kind, "value": round(value, 4)}
 
-    def _wait_complete(self) -> float:
-        """Wait until every key has enough replicas again; return the time [s]."""
+    def _wait_complete(self, since_s: float) -> float:
+        """Wait until every key has enough replicas again; return the time since this moment [s]."""
         copies = min(REPLICAS, len(self._group.nodes))
-        began_s = time.monotonic()
         while True:
             held: Counter[str] = Counter()
             for answer in ask_all(self._group.nodes, {"do": "held"}, _TIMEOUT_S):
                 held.update(key for key in answer["keys"] if key.startswith("key/"))
             lacking = self._plan.keys - sum(count >= copies for count in held.values())
-            waited_s = time.monotonic() - began_s
+            waited_s = time.monotonic() - since_s
             if not lacking:
                 return waited_s
             if waited_s > _TIMEOUT_S:

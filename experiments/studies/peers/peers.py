@@ -92,7 +92,10 @@ class Figure(Experiment):
         return [{**_COLUMNS, "part": part, **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios`` of each repetition by itself."""
+        """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios`` of each repetition by itself.
+
+        Latencies are those of the answered photos; ``failed`` counts the others.
+        """
         parts = numbers.grouped(rows, "part")
         return {
             "nothing_lost": endurance_numbers(parts[ENDURANCE]),
@@ -144,6 +147,7 @@ class Figure(Experiment):
                 **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
                 "recall": f"{one['recall']:.3f}",
                 "wrong": one["wrong"],
+                "no answer": one["failed"],
                 "requests": one["requests"],
             }
 
@@ -213,7 +217,9 @@ def _draw_latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any
     for name in (ALONE, SHARING):
         one = found[name]
         label = f"{name}: p50 {one['p50_ms']:.1f}, p95 {one['p95_ms']:.0f} ms, recall {one['recall']:.3f}"
-        drawing.distribution(axes, latencies[name], color=_COLOURS[name], label=label)
+        if one["failed"]:
+            label += f", {one['failed']} failed"
+        drawing.distribution(axes, latencies[name], whole=one["requests"], color=_COLOURS[name], label=label)
     drawing.latency_distributions(axes)
     axes.set_title("Latency of recognition", fontsize=9)
     axes.legend(loc="lower right", fontsize=8)

@@ -86,7 +86,8 @@ class Figure(Experiment):
         """``points.<point>.<configuration>``: numbers of testbed and twin, and the errors of the twin.
 
         ``itself`` is the difference between repetitions of one trace on the testbed, ``scatter`` the
-        variation between repetitions of the twin. ``traces`` are the errors of each trace alone.
+        variation between repetitions of the twin. ``traces`` are the errors of each trace alone. Latencies
+        are those of the answered photos; ``failed`` counts the others.
         """
         return {"points": numbers.nested(rows, ("point", "tiers"), _compared)}
 
@@ -109,6 +110,9 @@ class Figure(Experiment):
                 "testbed, repeated": _shown(one["itself"]),
                 **{f"{tier} %": f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES},
                 "recall": f"{real['recall']:.3f} / {twin['recall']:.3f}",
+                "no answer %": " / ".join(
+                    f"{100 * one['failed'] / one['requests']:.1f}" for one in (real, twin)
+                ),
                 "photos": real["requests"],
             }
 
@@ -199,11 +203,18 @@ def _repeatability(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Standard deviation between repetitions over all traces; for latencies relative to their mean."""
+    """Standard deviation between repetitions over all traces; for latencies relative to their mean.
+
+    It is that of a sample; 0 for a single repetition.
+    """
     return {
-        name: round(float(np.std(some)) / (max(1e-3, float(np.mean(some))) if name in _LATENCIES else 1.0), 4)
+        name: round(_deviation(some) / (max(1e-3, float(np.mean(some))) if name in _LATENCIES else 1.0), 4)
         for name, some in _of_repetitions(rows).items()
     }
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def _shown(itself: Mapping[str, float]) -> str:
@@ -234,6 +245,7 @@ def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Map
             drawing.distribution(
                 axes,
                 latencies[tiers][source],
+                whole=found[tiers][source]["requests"],
                 color=COLOURS[tiers],
                 linestyle=style,
                 linewidth=1.6,

@@ -164,6 +164,12 @@ def test_sizes_without_precision_are_ignored_in_the_fit() -> None:
     assert (first.precision, first.precision_std) == (None, None)
 
 
+def test_deviations_are_those_of_a_sample() -> None:
+    rows = [SubsetRow(k, s, "x", 20, 0, 1.0 + 2 * s, 0.9, 1.0) for k in (1, 5) for s in range(1 + (k == 5))]
+    one, two = summarize(rows)
+    assert (one.lookup_ms_std, two.lookup_ms_std) == (0.0, pytest.approx(np.sqrt(2)))
+
+
 def test_falling_times_become_a_constant(data: PreparedData) -> None:
     profile = fit_profile(rows_of(lambda k, _: 10 - 0.015 * k, noise=0.1), data, SETTINGS, 0.0)
     assert len(profile.lookup_ms) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nearsight.edge.prediction import PrefetchCount
-from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.experiment import Results, RunOptions
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.session import Played
 from nearsight.experiments.studies.edge_prefetching import (
@@ -61,8 +61,16 @@ def test_table_and_picture_are_complete() -> None:
     metrics = figure.metrics(rows())
     named = [(line["backend"], line["configuration"]) for line in figure.table(metrics)]
     assert named == [(LSH, WITHOUT), (LSH, PREFETCHING)]
+    assert [line["no answer"] for line in figure.table(metrics)] == [0, 0]
     assert png_size(figure, rows()) > 10_000
     assert figure.targets(metrics) == (), "the results are reported without targets"
+
+
+def test_the_caption_has_the_photos_of_a_repetition() -> None:
+    figure = Figure()
+    picture = figure.draw(Results(rows(), figure.metrics(rows())))
+    assert picture.get_suptitle().startswith("4 photos per edge and repetition")
+    assert "prefetched objects: sums" in picture.get_suptitle()
 
 
 def test_the_papers_prior_is_measured_without_warm_up() -> None:

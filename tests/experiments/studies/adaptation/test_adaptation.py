@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nearsight.experiments.framework.experiment import StoredRow
+from nearsight.experiments.framework.experiment import Results, StoredRow
 from nearsight.experiments.studies.adaptation.adaptation import Figure
 from nearsight.experiments.studies.adaptation.measuring import BOTH, FORGED, OWN, SHARED, TRUSTED, VOUCHED
 
@@ -57,6 +57,14 @@ def test_the_targets_are_a_higher_recall_and_no_lower_precision() -> None:
 
 def test_one_wrong_answer_by_forged_views_misses_the_target() -> None:
     assert not reached(gain=5, wrong=0, forged_wrong=1)[-1]
+
+
+def test_the_axis_of_precision_includes_the_smallest_value() -> None:
+    figure, made = Figure(), rows(gain=5, wrong=0)
+    trusted = next(one for one in made if one["way"] == TRUSTED)
+    trusted["noise_answered"] = "95"
+    precision = figure.draw(Results(made, figure.metrics(made))).axes[1]
+    assert precision.get_ylim()[0] < 0.5
 
 
 @pytest.mark.system

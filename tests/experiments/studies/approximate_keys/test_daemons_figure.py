@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.experiment import Results, RunOptions
 from nearsight.experiments.studies.approximate_keys.daemons_figure import OFF, ON, SEQUENTIAL, Figure
 
 
@@ -49,6 +49,17 @@ def test_the_ratio_of_cpu_times_is_the_median_over_rounds() -> None:
 def test_too_much_cpu_time_wrong_answers_and_few_hits_miss_the_targets(on_ms: float, kept: list[str]) -> None:
     missed = [target for target in Figure().targets(_session(on_ms, kept)) if not target.reached]
     assert len(missed) >= 1
+
+
+def test_photos_without_an_answer_are_in_the_table_and_missing_in_the_curve() -> None:
+    answers = [("mona", "object", 20.0)] * 4
+    rows = [*_rows(0, OFF, 12.0, answers), *_rows(0, ON, 12.0, answers)]
+    rows[0] |= {"answered_by": "", "answered": ""}
+    figure = Figure()
+    found = figure.metrics(rows)
+    assert [line["no answer"] for line in figure.table(found)] == [1, 0]
+    off, on, *_ = figure.draw(Results(rows, found)).axes[1].get_lines()
+    assert (max(off.get_ydata()), max(on.get_ydata())) == (0.75, 1.0)
 
 
 def test_the_order_of_configurations_rotates_between_rounds() -> None:

@@ -59,6 +59,10 @@ def test_answers_that_the_whole_catalogue_gives_as_well_are_not_wrong() -> None:
     assert (alone["recall_ignored"], alone["recall_respected"], alone["passed_on"]) == (1.0, 0.5, 2)
     assert (found["rivals"]["wrong_ignored"], found["rivals"]["wrong_respected"]) == (1, 0)
     assert found["confidence"]["generated"]["0.6"] == {"answers": 3, "right": 1}
+    assert {line["objects"]: line["recall, respected"] for line in Figure().table(found)} == {
+        **{"5": "0.5000", "all": "0.5000"},
+        "rivals alone": "",
+    }
     law, price, worst = Figure().targets(found)
     assert (law.value, law.reached) == (pytest.approx(1 / 5), False)
     assert (price.value, price.reached) == (pytest.approx(0.5), False)

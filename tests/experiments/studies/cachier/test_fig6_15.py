@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import MissingDependency
-from nearsight.experiments.framework.experiment import Row, RunOptions
+from nearsight.experiments.framework.experiment import Results, Row, RunOptions
+from nearsight.experiments.rig.peer_group import LOOPBACK
 from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
 from nearsight.experiments.studies.cachier.fig6_15 import FULL, LEAST_GETS, PAPER, SMOKE, Figure
 from nearsight.experiments.studies.cachier.lookup_numbers import ALL_GETS, OVER_NETWORK, mean_per_node
@@ -147,6 +148,43 @@ def test_the_targets_of_presence_are_those_of_the_slowest_node(measured: list[Ro
     targets = [*figure.targets(figure.metrics(stored([*lookups(), *measured])))]
     failed = [one.text for one in targets[:4] if not one.reached]
     assert [missed in text for text in failed] == ([True] if missed else [])
+
+
+@pytest.mark.parametrize(
+    ("place", "idle_bytes", "judged"),
+    [("namespaces", 6600, True), ("namespaces", 0, False), (LOOPBACK, 6600, False)],
+)
+def test_frames_of_idle_devices_are_judged_only_if_they_were_measured(
+    place: str, idle_bytes: int, judged: bool
+) -> None:
+    *others, idle = presence()
+    rows = [{**row, "place": place} for row in (*lookups(), *others, {**idle, "bytes": idle_bytes})]
+    figure = Figure()
+    targets = figure.targets(figure.metrics(stored(rows)))
+    assert any("all frames" in one.text for one in targets) == judged
+
+
+def test_the_texts_of_targets_have_their_limits() -> None:
+    rows = [*gets(NEARSIGHT, "node-01", [1.0] * LEAST_GETS), *gets(KADEMLIA, "node-01", [3.01] * LEAST_GETS)]
+    figure = Figure()
+    found = [
+        one for one in figure.targets(figure.metrics(stored([*rows, *lookups()]))) if "all gets" in one.text
+    ]
+    assert [one.text.rpartition(" at most ")[2] for one in found] == ["1/3", "0.1"]
+    assert found[0].value == pytest.approx(0.3322, abs=1e-3)
+    assert found[0].reached
+
+
+def test_failed_gets_are_not_in_the_means_of_the_nodes() -> None:
+    failed: Row = {"system": NEARSIGHT, "kind": GET, "ms": 2000.0, "outcome": "DeadlineExceeded", "local": 0}
+    rows = stored([*lookups(), failed])
+    assert mean_per_node(row for row in rows if row["system"] == NEARSIGHT)["node-01"] == (1.0, 0.0)
+    figure = Figure()
+    axes = figure.draw(Results(rows, figure.metrics(rows))).axes[0]
+    assert (
+        "nearsight: mean of each node's successful gets, with standard deviation"
+        in (axes.get_legend_handles_labels()[1])
+    )
 
 
 def test_each_device_puts_its_keys_once_and_gets_them_in_order_of_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.experiment import Results, RunOptions
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.studies.cachier.prefetching import (
     ADAPTIVE,
@@ -70,6 +70,21 @@ def test_a_wrong_answer_of_a_device_misses_the_targets_of_recall_and_precision()
 
 def test_a_picture_is_drawn() -> None:
     assert png_size(Figure(), rows()) > 10_000
+
+
+def test_the_share_of_photos_without_an_answer_is_missing_in_table_and_curve() -> None:
+    figure, made = Figure(), rows((GENERATED,))
+    for row in made[:2]:
+        row["answered_by"] = ""
+    found = figure.metrics(made)
+    assert {line["configuration"]: line["no answer"] for line in figure.table(found)} == {
+        **dict.fromkeys(CONFIGURATIONS, 0),
+        ONLY_CLOUD: 2,
+    }
+    curves = {line.get_label(): line for line in figure.draw(Results(made, found)).axes[0].get_lines()}
+    highest = {str(label): max(line.get_ydata()) for label, line in curves.items()}
+    assert highest["only cloud: p50 150.0 ms, 2 failed"] == 0.8
+    assert highest["edge cache: p50 20.0 ms"] == 1.0
 
 
 def test_real_visitors_are_followed_if_their_visits_are_given(tmp_path: Path) -> None:

@@ -70,7 +70,13 @@ def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target(found
     assert not enough.reached
     assert enough.value == 96
     assert (regret.reached, regret.value) == (False, 2.0)
-    assert "40 against 20 ms with bounded edge (x2.00)" in regret.note
+    assert "at the worst point that is beyond chance and noticeable" in regret.text
+    assert regret.note.startswith("40 against 20 ms with bounded edge (x2.00)")
+    worst = found["systems"][ADAPTIVE]["mean"]["worst"]
+    by_chance = {**found, "systems": {ADAPTIVE: {"mean": {"worst": {**worst, "lost": False}}}}}
+    _, regret = FIGURE.targets(by_chance)
+    assert regret.reached
+    assert regret.note.startswith("no such point; the largest ratio: 40 against 20 ms")
 
 
 def test_each_row_of_the_table_has_one_system_and_metric(found: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.experiment import Results, RunOptions
 from nearsight.experiments.studies.overload import burst
 from nearsight.experiments.studies.overload.burst import (
     AFTER,
@@ -66,7 +66,7 @@ def test_steady_visitors_send_the_same_photos_before_and_after() -> None:
 
 @pytest.mark.parametrize(
     ("after_ms", "failed", "reached"),
-    [(115.0, False, [True, True]), (130.0, False, [False, True]), (100.0, True, [True, False])],
+    [(115.0, False, [True, True]), (130.0, False, [False, True]), (100.0, True, [False, False])],
 )
 def test_the_targets_are_the_latency_and_answers_from_before_the_burst(
     after_ms: float, failed: bool, reached: list[bool]
@@ -83,6 +83,18 @@ def test_picture_and_table_have_all_phases() -> None:
         (CROWD, DURING),
     ]
     assert png_size(Figure(), rows(100.0)) > 10_000
+
+
+def test_refused_photos_count_with_the_timeout_and_are_drawn_apart() -> None:
+    refused = rows(1.0, failed=True)
+    found = Figure().metrics(refused)
+    for name in ("p50_ms", "p95_ms"):
+        assert found["who"][PLAIN][AFTER][name]["median"] == 5000.0
+    assert found["as_before"][PLAIN]["median"] == pytest.approx(5000 / 101, abs=1e-3)
+    axes = Figure().draw(Results(refused, found)).axes[0]
+    drawn = {str(line.get_label()): line.get_ydata() for line in axes.get_lines()}
+    assert set(drawn[f"{PLAIN}: no answer"]) == {5000.0}
+    assert min(drawn[PLAIN]) == 100.0
 
 
 def test_there_is_a_cell_per_repetition() -> None:

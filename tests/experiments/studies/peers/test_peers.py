@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
-from nearsight.experiments.framework.experiment import Row, RunOptions
+from nearsight.experiments.framework.experiment import Results, Row, RunOptions
 from nearsight.experiments.framework.running import cells_of
+from nearsight.experiments.studies.peers import endurance as module
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
     HANDED_OVER,
@@ -106,6 +109,62 @@ def test_ratios_are_computed_per_repetition() -> None:
 def test_a_repetition_with_one_configuration_has_no_ratio() -> None:
     silent = [{**row, "repetition": 1} for row in prefetching() if row["devices"] == ALONE]
     assert Figure().metrics(stored([*endurance(), *prefetching(), *silent]))["ratios"]["p50"] == [1.0]
+
+
+def test_photos_without_an_answer_are_in_the_table_and_missing_in_the_curve() -> None:
+    rows = stored([*endurance(), *prefetching()])
+    silent = next(row for row in rows if row["kind"] == PHOTO and row["devices"] == SHARING)
+    silent["answered_by"] = ""
+    figure = Figure()
+    found = figure.metrics(rows)
+    assert [line["no answer"] for line in figure.table(found)] == [0, 1]
+    alone, sharing = figure.draw(Results(rows, found)).axes[2].get_lines()
+    assert (max(alone.get_ydata()), max(sharing.get_ydata())) == (1.0, 0.9)
+    assert str(sharing.get_label()).endswith("1 failed")
+
+
+class _Group:
+    """A group that detects a failure 2 s after it, and whose merges take 10 s."""
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = [SimpleNamespace(node_id=str(number)) for number in range(nodes)]
+        self.place, self.now_s = "here", 100.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def start(self) -> None: ...
+
+    def wait_all_see_all(self, *_: object) -> None: ...
+
+    def kill(self, victim: SimpleNamespace) -> float:
+        self.nodes.remove(victim)
+        return self.now_s
+
+    def wait_gone(self, _node_id: str, since_s: float, _timeout_s: float) -> list[float]:
+        return [since_s + 1.0, since_s + 2.0]
+
+    def ask_all(self, _nodes: object, command: Any, _timeout_s: float = 0.0) -> list[dict[str, Any]]:
+        told = command(0) if callable(command) else command
+        self.now_s += 10.0 if told["do"] == "merge" else 0.5
+        held = [f"key/{number}" for number in range(TINY.keys)]
+        answer = {"failed": [], "postponed": 0, "keys": held, "counts": {}}
+        return [answer for _ in self.nodes]
+
+
+def test_the_hand_over_begins_when_the_failure_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = _Group(TINY.nodes)
+    monkeypatch.setattr(module, "PeerGroup", lambda *_: group)
+    monkeypatch.setattr(module, "ask_all", group.ask_all)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: group.now_s))
+    rows = Endurance(tmp_path, TINY, np.random.default_rng(1), seed=7).run()
+    values = {(row["death"], row["kind"]): row["value"] for row in rows}
+    assert values[0, HANDED_OVER] == 0.5
+    assert (values[1, GONE], values[1, HANDED_OVER]) == (2.0, 8.5)
 
 
 def test_the_order_of_configurations_alternates() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.studies.twin_validation.bench import CONFIGURATIONS_COMPARED, FIT, TRACES, schedule
 from nearsight.experiments.studies.twin_validation.twin_validation import TESTBED, TWIN, Figure
 
@@ -58,7 +59,16 @@ def test_notes_have_the_variation_of_the_testbed_with_one_trace() -> None:
         "two sessions of the testbed with the same photos differ by 10",
         "runs of the twin vary by",
     )
-    assert notes >= {f"{ours} %, {twins} 0 %", f"{ours} points, {twins} 5 points"}
+    assert notes >= {f"{ours} %, {twins} 0 %", f"{ours} points, {twins} 7 points"}
+
+
+def test_photos_without_an_answer_are_in_the_table_and_missing_in_the_curve() -> None:
+    figure, made = Figure(), rows()
+    made[0]["answered_by"] = ""
+    found = figure.metrics(made)
+    assert [line["no answer %"] for line in figure.table(found)] == ["5.0 / 0.0", *["0.0 / 0.0"] * 5]
+    real, twin, *_ = figure.draw(Results(made, found)).axes[0].get_lines()
+    assert (max(real.get_ydata()), max(twin.get_ydata())) == (0.95, 1.0)
 
 
 def test_the_variation_of_the_testbed_is_not_computed_from_different_traces() -> None:
