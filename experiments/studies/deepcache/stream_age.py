@@ -86,8 +86,7 @@ class Figure(Experiment):
         stream, one, every = (found[contender] for contender in (STREAM, ONE, EVERY))
         text = "stream, known exhibits, age of {}, p95, at most 150 ms"
         most = max(one["recall"]["mean"], every["recall"]["mean"])
-        unknown_ms = _said(stream["unknown_ms"], "p50")
-        cloud = f'answers "unknown" are from the cloud: p50 {unknown_ms}{" ms" * (unknown_ms != _NONE)}'
+        cloud = f'answers "unknown" are from the cloud, p50 [ms]: {_said(stream["unknown_ms"], "p50")}'
         stays, single, each = (one["recall"]["each"] for one in (stream, one, every))
         clips = f"clips: {stays}; one photo at a time: {single}, each frame: {each}"
         right = "share of the frames of exhibits with the right answer, no less than with photos"

@@ -254,9 +254,9 @@ def _row(all_served: Served, evictions: int, left_out: NDArray[np.bool_]) -> Row
     counted = ~left_out
     counted[:first] = False
     served = Served(*(getattr(all_served, one.name)[counted] for one in fields(Served)))
-    means: dict[str, float] = dict.fromkeys(_MEANS, math.nan)
+    means: Row = dict.fromkeys(_MEANS, math.nan)
     if counted.any():
-        means |= {**row_of(served), "p95_load_s": round(float(np.quantile(served.load_ms, 0.95)) / 1e3, 5)}
+        means = {**row_of(served), "p95_load_s": round(float(np.quantile(served.load_ms, 0.95)) / 1e3, 5)}
     return {
         **means,
         "requests": len(all_served.load_ms) - first,

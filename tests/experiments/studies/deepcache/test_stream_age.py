@@ -67,5 +67,5 @@ def test_a_stream_without_answers_misses_the_targets_of_their_age() -> None:
     summary = figure.metrics([{**said, "contender": contender} for contender in (EVERY, ONE, STREAM)])
     known, every, *_ = figure.targets(summary)
     assert (known.reached, every.reached) == (False, False)
-    assert every.note.endswith("p50 none")
+    assert every.note.endswith("p50 [ms]: none")
     assert {line["age p50, p95, max [ms]"] for line in figure.table(summary)} == {"none"}
