@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -238,7 +239,8 @@ def _show_targets(targets: Sequence[Target]) -> None:
     """Print one line per target; missed targets last, because a terminal shows the end."""
     for target in sorted(targets, key=lambda target: not target.reached):
         verdict, colour = _VERDICTS[target.reached]
-        print_line(f"  {target.text}: {target.value:.3f}", lead=verdict, colour=colour, hang=_INDENT)
+        value = f"{target.value:.3f}" if math.isfinite(target.value) else "none"
+        print_line(f"  {target.text}: {value}", lead=verdict, colour=colour, hang=_INDENT)
         if target.note:
             print_line(" " * _INDENT + target.note, hang=_INDENT)
     judged = [target for target in targets if target.reached is not None]

@@ -1,6 +1,7 @@
 """``nearsight experiment run``: interruption, continuation, and the printed targets."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,11 @@ def test_missed_targets_are_printed_last(capsys: pytest.CaptureFixture[str]) -> 
         "MISSED   recall: 0.250",
         "Targets: 1 of 2 reached",
     ]
+
+
+def test_a_target_without_a_value_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    experiment_cli._show_targets([Target.at_most("age", math.nan, 150.0)])
+    assert capsys.readouterr().out.splitlines()[0] == "MISSED   age: none"
 
 
 @pytest.mark.system

@@ -195,7 +195,10 @@ class ForecastFigure(Experiment):
                     for memory, one in by_memory.items()
                     if memory != "all"
                 )
-                text = f"{models}, {process}: share of the gap of {baseline} to the oracle, median"
+                text = (
+                    f"{models}, {process}: share of the gap of {baseline} to the oracle, median, "
+                    f"at least {_SHARE:g}"
+                )
                 value, true = (by_memory["all"][baseline][one]["median"] for one in (_OURS, _TRUE))
                 note += f"; with the true rates {true:.2f}"
                 targets.append(Target.at_least(text, value, _SHARE, note, digits=3))
@@ -206,7 +209,10 @@ class ForecastFigure(Experiment):
             for baseline in ("cremebrulee", "iam")
             if memory != "all"
         )
-        text = "the largest excess of our load delay over that of cremebrulee or iam, any process and memory"
+        text = (
+            "the largest excess of our load delay over that of cremebrulee or iam, any process and memory, "
+            f"at most {_WORSE:g}"
+        )
         return (*targets, Target.at_most(text, worst, _WORSE, f"median of runs; {where}", digits=4))
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:

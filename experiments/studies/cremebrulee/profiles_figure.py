@@ -80,7 +80,7 @@ class Figure(Profiles):
                 "paper's µ$": _micro_usd(said.load_ms, said.execution_ms) if said else "",
             }
         for what, ours, paper in _prices():
-            yield {"network": what, "load, execution [µ$]": f"{ours:.2f}", "paper's ms": paper}
+            yield {"network": what, "calculated": f"{ours:.2f}", "paper's": paper}
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw figure 1 for some networks, and figure 3 for all with its two scales."""

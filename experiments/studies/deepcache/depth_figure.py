@@ -48,8 +48,6 @@ _NETWORKS: Mapping[str, Sequence[str]] = {
     NOISE: (*networks.PAPER, networks.TODAY, networks.TRAINED),
 }
 _MOST_EXTRA_MB = 44.0
-_STUDENT_T = 2.36
-"""97.5 % quantile of Student's t distribution for eight processes."""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 _UNCHANGED = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Reusable shares of the frame."""
@@ -351,12 +349,15 @@ def _megabytes(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def _overhead(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """Mean difference over processes, and its 95 % confidence interval."""
+    from scipy.stats import t  # noqa: PLC0415  takes long to import
+
     plain, reuse = values(rows, "plain"), values(rows, "reuse")
     apart = [one - other for one, other in zip(reuse, plain, strict=True)]
+    student = float(t.ppf(0.975, len(apart) - 1))
     return {
         "plain_ms": round(mean(plain), 4),
         "overhead_ms": round(mean(apart), 4),
-        "interval_ms": round(_STUDENT_T * stdev(apart) / len(apart) ** 0.5, 4),
+        "interval_ms": round(student * stdev(apart) / len(apart) ** 0.5, 4),
         "limit_ms": round(max(0.03 * mean(plain), 0.1), 4),
         "processes": len(apart),
     }

@@ -28,6 +28,8 @@ from nearsight.experiments.studies.deepcache.ways import timed
 _SIDE = 227
 _APART = (1, 5)
 """Distances between a frame and its reference [frames]."""
+_AT_ZERO_MS, _SEARCH_MS, _BEHIND = 0.2, 2.0, -3.0
+"""Limits of the targets: times of a frame [ms], and matched blocks [points]."""
 _NOT_MOVED, _OURS, _EXHAUSTIVE, _DEEPMON = "offset 0", "ours", "exhaustive", "DeepMon"
 
 
@@ -128,9 +130,16 @@ class Figure(Experiment):
         longest, how_many = searched["ms"].get("p95", 0.0), f"{percent(searched['share'])} of the frames"
         text = "blocks matched by ours minus those by exhaustive search, smallest [points]"
         return (
-            Target.at_most("a frame at offset 0, median [ms]", slowest, 0.2),
-            Target.at_most("frames for which ours searches a shift, p95 [ms]", longest, 2.0, how_many),
-            Target.at_least(text, behind, -3.0, where, 1),
+            Target.at_most(
+                f"a frame at offset 0, median [ms], at most {_AT_ZERO_MS:g}", slowest, _AT_ZERO_MS
+            ),
+            Target.at_most(
+                f"frames for which ours searches a shift, p95 [ms], at most {_SEARCH_MS:g}",
+                longest,
+                _SEARCH_MS,
+                how_many,
+            ),
+            Target.at_least(f"{text}, at least {_BEHIND:g}", behind, _BEHIND, where, 1),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Iterator[dict[str, object]]:

@@ -6,6 +6,7 @@ edge forwards unknown frames, is another 20 ms away. Each clip is played once pe
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ EVERY, ONE, STREAM = "each frame a photo", "one photo at a time", "stream"
 _COLOURS = {EVERY: "#c2571a", ONE: "#e0a33a", STREAM: "#1f6f8b"}
 _WAIT_S = 10.0
 _OLD_MS = 150.0
+_NONE = "none"
+"""In place of percentiles without any value."""
 
 
 class Figure(Experiment):
@@ -83,7 +86,7 @@ class Figure(Experiment):
         stream, one, every = (found[contender] for contender in (STREAM, ONE, EVERY))
         text = "stream, known exhibits, age of {}, p95, at most 150 ms"
         most = max(one["recall"]["mean"], every["recall"]["mean"])
-        cloud = f'answers "unknown" are from the cloud: p50 {stream["unknown_ms"]["p50"]:.0f} ms'
+        cloud = f'answers "unknown" are from the cloud, p50 [ms]: {_said(stream["unknown_ms"], "p50")}'
         stays, single, each = (one["recall"]["each"] for one in (stream, one, every))
         clips = f"clips: {stays}; one photo at a time: {single}, each frame: {each}"
         right = "share of the frames of exhibits with the right answer, no less than with photos"
@@ -102,13 +105,13 @@ class Figure(Experiment):
                 "device": device,
                 "walk": walk,
                 "frames are sent as": contender,
-                "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(**one["answered_ms"]),
-                "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
-                "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
+                "age p50, p95, max [ms]": _said(one["answered_ms"], "p50", "p95", "max"),
+                "of known ones": _said(one["known_ms"], "p50", "p95"),
+                "shown p50, p95": _said(one["age_ms"], "p50", "p95"),
                 "recall": f"{one['recall']['mean']:.3f}",
                 "wrong": f"{one['wrong']:.3f}",
-                "overlap p50, p5": f"{one['overlap']['p50']:.3f}, {one['overlap']['p5']:.3f}",
-                "off p50, p95 [px]": f"{one['off_px']['p50']:.1f}, {one['off_px']['p95']:.1f}",
+                "overlap p50, p5": _said(one["overlap"], "p50", "p5", digits=3),
+                "off p50, p95 [px]": _said(one["off_px"], "p50", "p95", digits=1),
                 "CPU [ms/frame]": f"{one['cpu_ms']:.1f}",
             }
 
@@ -209,9 +212,16 @@ def _of_contender(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _percentiles(rows: Sequence[StoredRow], column: str, digits: int = 1) -> dict[str, float]:
-    found = _numbers(rows, column) or [0.0]
+    """Percentiles of a column; NaN if it is empty in all rows."""
+    found = _numbers(rows, column) or [math.nan]
     at = {"p5": 5, "p50": 50, "p95": 95, "max": 100}
     return {name: round(float(np.percentile(found, percent)), digits) for name, percent in at.items()}
+
+
+def _said(found: Mapping[str, float], *names: str, digits: int = 0) -> str:
+    """Format some of the percentiles."""
+    numbers = [found[name] for name in names]
+    return _NONE if any(map(math.isnan, numbers)) else ", ".join(f"{one:.{digits}f}" for one in numbers)
 
 
 def _numbers(rows: Sequence[StoredRow], column: str) -> list[float]:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.studies.cremebrulee import profiles_figure
 from nearsight.experiments.studies.cremebrulee.memory_figures import Memory
 from nearsight.experiments.studies.cremebrulee.policy_figures import SimulationPolicies
 from nearsight.experiments.studies.cremebrulee.table_1 import Table1
-from nearsight.experiments.studies.cremebrulee.workloads import SIMULATION, TESTBED, workload
+from nearsight.experiments.studies.cremebrulee.workloads import SIMULATION, TESTBED, Table2, workload
+from nearsight.experiments.traces.model_requests import Association
 
 
 def test_table_1_equals_that_of_the_paper() -> None:
@@ -43,6 +45,20 @@ def test_the_testbed_has_the_models_of_the_paper_and_the_simulation_one_per_func
     simulated = workload(SIMULATION, "popular-and-costly", RunOptions(), 0, share=0.1)
     assert len(simulated.requests.names) == len(np.unique(simulated.requests.models)) > 200
     assert len(simulated.requests) == pytest.approx(1676, rel=0.1)
+
+
+def test_the_simulation_of_the_paper_is_shown_beside_its_workload_only() -> None:
+    numbers = {"mean": 1.0, "std": 0.0}
+    one = dict.fromkeys(("requests", "models", "memory_gb", "correlation", "most_popular"), numbers)
+    lines = Table2().table(
+        {"workloads": {scale: dict.fromkeys(Association, one) for scale in (TESTBED, SIMULATION)}}
+    )
+    shown = [line["association"] for line in lines if "(" in str(line["models (paper)"])]
+    assert shown == [*Association, Association.POPULAR_AND_COSTLY, Association.POPULAR_AND_CHEAP]
+
+
+def test_calculated_prices_have_their_own_columns() -> None:
+    assert {(*line,) for line in profiles_figure.Figure().table({})} == {("network", "calculated", "paper's")}
 
 
 def test_the_same_seed_and_run_draw_the_same_requests() -> None:

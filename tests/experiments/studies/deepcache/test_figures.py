@@ -64,6 +64,18 @@ def test_lost_accuracy_is_weighted_by_labelled_frames() -> None:
     assert found["saved"] == pytest.approx(50)
 
 
+def test_the_table_of_accuracy_names_frames_visits_and_the_way_of_a_sweep() -> None:
+    numbers = {"deviation": 0.1, "mse": 0.01, "saved": 50.0, "top1_lost": 1.0, "top3_lost": 2.0}
+    numbers |= {"visit_top1_lost": 3.0, "visit_top3_lost": 4.0}
+    summary = {"ways": {"one": {OURS: numbers}}, "sweeps": {"block_px": {"one": {"4": numbers}}}}
+    ours, sweep, paper = accuracy_figure.Figure().table(summary)
+    assert [ours[f"top-{n} lost, {of} [points]"] for of in ("frames", "visits") for n in (1, 3)] == [
+        f"{lost}.00" for lost in range(1, 5)
+    ]
+    assert sweep["way"] == f"{FIXED}: block [px] = 4"
+    assert {name for name in paper if "lost" in name} == {f"top-{n} lost, visits [points]" for n in (1, 3)}
+
+
 def test_each_network_with_labels_has_targets_of_accuracy() -> None:
     numbers = {"plain_top1": 95.0, "top1_lost": 0.5, "top3_lost": 2.0, "deviation": 0.1}
     trained, random = (dict.fromkeys((OURS, FIXED, OURS_LAST), one) for one in (numbers, {"deviation": 0.1}))
@@ -98,5 +110,7 @@ def test_overhead_has_a_confidence_interval_and_a_limit() -> None:
     found = depth_figure.Figure().metrics(rows)[depth_figure.NOISE]["one"]
     assert found["overhead_ms"] == pytest.approx(0.3)
     assert found["limit_ms"] == pytest.approx(0.3), "3 % of 10 ms is more than 0.1 ms"
-    assert found["interval_ms"] == pytest.approx(0.089, abs=0.001), "2.36 standard errors"
+    assert found["interval_ms"] == pytest.approx(0.0894, abs=0.0001), "2.365 standard errors"
     assert found["processes"] == 8
+    few = depth_figure.Figure().metrics(rows[:2])[depth_figure.NOISE]["one"]
+    assert few["interval_ms"] == pytest.approx(12.706 * 0.1, abs=0.0005)

@@ -10,7 +10,7 @@ import pytest
 from nearsight.common.errors import Overloaded
 from nearsight.common.recognition.results import Corners
 from nearsight.experiments.museum.camera.handheld import Frame
-from nearsight.experiments.studies.deepcache.stream_age import Figure
+from nearsight.experiments.studies.deepcache.stream_age import EVERY, ONE, OWN, STREAM, Figure
 from nearsight.experiments.studies.deepcache.walking import Screen, Shown, overlap, row_of
 from support.camera import frame, recognition
 
@@ -58,3 +58,14 @@ def test_recall_counts_frames_of_exhibits_and_wrong_labels_count_over_all_frames
     found = Figure().metrics(rows)["devices"]["d"]["w"]["c"]
     assert found["recall"]["each"] == [pytest.approx(1 / 3, abs=1e-3)]
     assert found["wrong"] == pytest.approx(2 / 5)
+
+
+def test_a_stream_without_answers_misses_the_targets_of_their_age() -> None:
+    said = {"device": OWN, "walk": "known exhibits", "clip": "0", "cpu_ms": "2", "true": "a", "shown": ""}
+    said |= dict.fromkeys(("done", "answer", "answered_ms", "age_ms", "overlap", "off_px"), "")
+    figure = Figure()
+    summary = figure.metrics([{**said, "contender": contender} for contender in (EVERY, ONE, STREAM)])
+    known, every, *_ = figure.targets(summary)
+    assert (known.reached, every.reached) == (False, False)
+    assert every.note.endswith("p50 [ms]: none")
+    assert {line["age p50, p95, max [ms]"] for line in figure.table(summary)} == {"none"}

@@ -1,15 +1,21 @@
 """mCache's study: rates for policies, workloads, and metrics computed from rows."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.experiments.framework.drawing import new_picture
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.running import check
 from nearsight.experiments.model_serving.profiles import COLUMNS
+from nearsight.experiments.model_serving.simulation import Served
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache import (
@@ -17,6 +23,7 @@ from nearsight.experiments.studies.mcache import (
     policies_figure,
     profiles_figure,
     testbed_figure,
+    workloads_figure,
 )
 from nearsight.experiments.studies.mcache.contenders import (
     CLAIRVOYANT,
@@ -27,6 +34,7 @@ from nearsight.experiments.studies.mcache.contenders import (
     play,
 )
 from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES
+from nearsight.experiments.traces.model_requests import ModelRequests
 
 TRAFFIC = Recipe(ARRIVAL_PROCESSES["on-off"], requests=300)
 
@@ -132,6 +140,65 @@ def test_a_live_edge_is_compared_with_the_simulator_and_with_lfu() -> None:
     assert cell["iam"]["edge"]["over_lfu"] == pytest.approx(2.0)
     assert cell["cremebrulee-oracle"]["simulator"]["over_lfu"] == pytest.approx(2.5)
     assert [target.reached for target in figure.targets(summary)] == [True, False]
+    assert "at least 1.5" in next(iter(figure.targets(summary))).text
+
+
+def served(load_ms: Sequence[float], refused: Sequence[int]) -> Served:
+    found = Served(np.array(load_ms), np.array(load_ms) > 0, *np.zeros((3, len(load_ms))))
+    return replace(found, refused=np.isin(np.arange(len(load_ms)), refused))
+
+
+def test_refused_requests_are_counted_and_left_out_of_the_means_of_both_sides() -> None:
+    live = served([9.0, 0.0, 0.0, 4.0, 2.0, 0.0, 0.0, 0.0, 0.0, 2.0], refused=(0, 1, 2))
+    row = testbed_figure._row(live, 1, live.refused)
+    assert (row["load_s"], row["hit_ratio"]) == (pytest.approx(8 / 7 / 1e3, abs=1e-5), round(4 / 7, 5))
+    assert (row["requests"], row["refused"]) == (9, 2), "without the first tenth"
+    costs = {"one": ModelCosts(1_000_000, 40.0, 10.0), "two": ModelCosts(1_000_000, 80.0, 10.0)}
+    requests = ModelRequests(np.arange(4.0), np.array([0, 1, 0, 1], np.int32), ("one", "two"))
+    simulator = testbed_figure._Simulator(requests, costs, 1_000_000, 0)
+    assert simulator.row("lru", 0.0)["load_s"] == pytest.approx(0.06)
+    assert simulator.row("lru", 0.0, np.array([True, False, True, False]))["load_s"] == pytest.approx(0.08)
+
+
+def test_nothing_is_agreed_on_if_the_edge_refuses_all_requests() -> None:
+    live = served([0.0] * 4, refused=range(4))
+    row = {name: str(value) for name, value in testbed_figure._row(live, 0, live.refused).items()}
+    cell = {"clients": "0", "memory": "0.4", "run": "0", "policy": "lfu"}
+    figure = testbed_figure.Figure()
+    summary = figure.metrics([{**cell, "where": where, **row} for where in ("edge", "simulator")])
+    assert [target.reached for target in figure.targets(summary)] == [False]
+
+
+def test_only_closed_loops_are_compared_by_speed() -> None:
+    live, simulated, refused = (live_row("lfu", where, 0.2, 0.5) for where in ("edge", "simulator", "edge"))
+    refused |= {"run": "1", "refused": "1"}
+    closed = [live, simulated, refused]
+    figure = testbed_figure.Figure()
+    lines = [*figure.table(figure.metrics([*({**one, "clients": "0"} for one in closed), *closed]))]
+    assert [line["speed over LFU"] for line in lines] == ["", "1.00"]
+    assert [line["refused"] for line in lines] == ["1", "1"], "of all runs"
+
+
+def test_the_star_of_mcache_is_over_the_bar_of_iam() -> None:
+    policies = ("lfu", "iam", "forecast")
+    by_memory = {"0.4": {policy: {"edge": {"over_lfu": 1.0}} for policy in policies}}
+    axes = new_picture(4.0, 3.0).subplots()
+    testbed_figure._draw_bars(axes, by_memory, "over_lfu")
+    iam = next(bar for bar in axes.patches if to_hex(bar.get_facecolor()) == testbed_figure._COLOURS["iam"])
+    (star,) = axes.lines
+    assert star.get_xdata()[0] == pytest.approx(iam.get_x() + iam.get_width() / 2)
+
+
+def test_the_target_of_quantiles_states_what_is_judged() -> None:
+    def cell(latency_s: float) -> dict[str, object]:
+        spread = {"median": latency_s, "min": latency_s, "max": latency_s}
+        return {"latency_s": spread, "loading": spread, "load_p90_s": 1.0}
+
+    latencies = {"uniform": 4.0, "round-robin": 3.0, "popular-and-costly": 2.0, "popular-and-cheap": 1.0}
+    summary = {name: dict.fromkeys(workloads_figure.MEMORY, cell(one)) for name, one in latencies.items()}
+    target = workloads_figure.Figure().targets(summary)[0]
+    assert (target.value, target.reached) == (0.5, False)
+    assert "lowest mean latency of the four" in target.text
 
 
 def test_closed_loops_have_the_requested_number_of_clients() -> None:
