@@ -18,14 +18,18 @@ ConfigOption = Annotated[
         help="Settings file. Default: ./nearsight.toml, then the one in your configuration folder.",
     ),
 ]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
+
+
+def set_option(example: str) -> Any:
+    """The option for single settings, with one of the command as the example."""
+    return typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="One setting, e.g. server.workers=4; may be repeated. `nearsight config show` lists the keys.",
-    ),
-]
+        help=f"One setting, e.g. {example}; may be repeated. `nearsight config show` lists the keys.",
+    )
+
+
+SetOption = Annotated[list[str] | None, set_option("server.workers=4")]
 AnnounceOption = Annotated[
     Path | None,
     typer.Option(
