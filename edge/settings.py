@@ -139,7 +139,7 @@ class EdgeSettings(RpcDaemonSettings):
     cloud_public_key: str = ""
     """Public key of the cloud, or a file with it; needed if the cloud uses encryption."""
     client_id: str = Field(default="edge", min_length=1, max_length=100)
-    """Name of this edge in its own requests to the cloud; requests that it forwards have the device's name."""
+    """Name of this edge in its own requests to the cloud; forwarded ones have the device's name."""
     forward: Forward = "auto"
     """Input that the cloud receives on a miss: features, image, or (auto) the one with the lower expected
     latency, from measured bandwidth, sizes and compute times. The image follows if features are unknown."""

@@ -115,7 +115,7 @@ def flag_overrides(
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(
-                f"--set {assignment}: not of the form key=value", advice="for example --set server.workers=4"
+                f"--set {assignment}: not of the form key=value", advice="for example --set log_level=DEBUG"
             )
         overrides[key.strip()] = value.strip()
     return overrides | {key: value for key, value in (named or {}).items() if value is not None}

@@ -33,8 +33,8 @@ class ServerSettings(SettingsGroup):
     Further requests are answered OVERLOADED."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
     """Maximum size of message and blobs together. Larger requests and responses are refused; a client whose
-    request is clearly larger is disconnected. If the waiting requests and unread answers of a connection reach
-    this size, the server stops reading from it. A larger value has little use: clients send no larger
+    request is clearly larger is disconnected. If the waiting requests and unread answers of a connection
+    reach this size, the server stops reading from it. A larger value has little use: clients send no larger
     requests, and receive no blob of more than 64 MiB."""
     max_frames: PositiveInt = 16384
     """Maximum number of frames of one request, its header and blobs; a client that sends more is
