@@ -206,7 +206,7 @@ def log(
             f"{one.score:.4g}",
             f"{one.size_bytes / 1e6:.1f}",
             f"{one.load_ms:.0f}",
-            one.made_room_for or "(the budget shrank)",
+            one.made_room_for or "(none, or one that you may not use)",
         )
         for one in response.evictions
     ]

@@ -201,9 +201,10 @@ class NetworkIntake(Service):
     def remove_model(self, request: pb.RemoveModelRequest, context: CallContext) -> pb.RemoveModelResponse:
         """Remove a network, or what has arrived of it. The request must name it."""
         del request
+        name = context.named_catalogue()
         self._store.check_writable()
-        manifest = self._repository.manifests().get(context.catalogue)
-        self._repository.remove(context.catalogue)
+        manifest = self._repository.manifests().get(name)
+        self._repository.remove(name)
         if manifest is not None:
             self._note_change(Author(context.caller.name, context.caller.key), manifest, "removed")
         return pb.RemoveModelResponse()

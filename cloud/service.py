@@ -184,9 +184,8 @@ class CatalogueService(Service):
     ) -> pb.RemoveCatalogueResponse:
         """Remove a catalogue with all its objects. The request must name it, even if it is the only one."""
         del request
-        if not context.catalogue:
-            raise InvalidArgument("no catalogue was named", advice="name the one that is to be removed")
-        return pb.RemoveCatalogueResponse(objects=self.catalogues.remove(context.catalogue, _author(context)))
+        objects = self.catalogues.remove(context.named_catalogue(), _author(context))
+        return pb.RemoveCatalogueResponse(objects=objects)
 
     def _summary(self, item: StoredObject, content: Content) -> pb.ObjectSummary:
         # The store may be one version ahead of the content, which has no digest of that version yet.

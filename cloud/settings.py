@@ -51,7 +51,8 @@ class CloudSettings(RpcDaemonSettings):
     max_catalogues: int = Field(default=MAX_CATALOGUES, ge=1, le=10_000)
     """Maximum number of catalogues; each has its own thread and index."""
     poll_interval_s: float = Field(default=1.0, gt=0, le=3600)
-    """Interval of polling the database for changes by other processes, such as an ingestion [s]."""
+    """Interval of polling the database and the folder of networks for changes by other processes, such as an
+    ingestion [s]."""
     recognition: RecognitionSettings = RecognitionSettings()
     """Recognition: from an image to an answer."""
     intake: IntakeSettings = IntakeSettings()

@@ -39,7 +39,7 @@ def first_error(error: ValidationError) -> SettingError:
 
 
 class SettingsGroup(BaseModel):
-    """Base of all groups; the text below each field is its description in ``nearsight config show``.
+    """Base of all groups; the text below each field is its description in ``nearsight config init``.
 
     Raises
     ------

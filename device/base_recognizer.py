@@ -114,6 +114,26 @@ class BaseRecognizer:
         RuntimeError
             If this process was forked from the one that made the recognizer.
         """
+        return self.recognize_for(image, callback, timeout_s=timeout_s)
+
+    def recognize_for(
+        self,
+        image: AnyImage | Features,
+        callback: Callback[Recognition | NearsightError],
+        *,
+        timeout_s: float | None = None,
+        one_look: bool = False,
+        trace_id: str = "",
+    ) -> RequestHandle:
+        """As `recognize`, for the request of another program.
+
+        Parameters
+        ----------
+        one_look : bool
+            More photos of the same scene follow, so the tiers need not look a second time.
+        trace_id : str
+            The program's id of the request in all tiers and logs; empty: a random one.
+        """
         if not callable(callback):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
         loop = running_loop()
@@ -121,7 +141,7 @@ class BaseRecognizer:
         def deliver(outcome: Outcome) -> None:
             self._callbacks.submit(partial(self._call, callback, outcome), loop)
 
-        return self._submit(image, deliver, timeout_s)
+        return self._submit(image, deliver, timeout_s, one_look=one_look, trace_id=trace_id)
 
     async def recognize_async(
         self, image: AnyImage | Features, *, timeout_s: float | None = None
@@ -248,11 +268,18 @@ class BaseRecognizer:
         one_look: bool = False,
         only_here: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
+        trace_id: str = "",
     ) -> RequestHandle:
         check_process(self._process, type(self).__name__)
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(
-            source, deliver, allowed_s, one_look=one_look, only_here=only_here, stages=stages
+            source,
+            deliver,
+            allowed_s,
+            one_look=one_look,
+            only_here=only_here,
+            stages=stages,
+            trace_id=trace_id,
         )
 
     def _allowed_s(self, timeout_s: float | None) -> float:

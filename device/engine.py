@@ -128,11 +128,13 @@ class RequestEngine:
         one_look: bool = False,
         only_here: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
+        trace_id: str = "",
     ) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block.
 
         If ``deliver`` is None, only the handle gets the outcome. ``stages`` replace those of the device;
-        ``one_look`` as in `Query`, ``only_here`` as in `RequestFlow`.
+        ``one_look`` as in `Query`, ``only_here`` as in `RequestFlow`. An empty ``trace_id`` becomes a random
+        one.
         """
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
@@ -141,7 +143,7 @@ class RequestEngine:
         number = next(self._numbers)
         # The handle refers to its request by number: a reference would make a cycle, which would keep each
         # photo in memory until Python's garbage collection.
-        handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
+        handle = RequestHandle(trace_id or uuid.uuid4().hex[:16], partial(self._cancel, number))
         request = _Request(number, flow, deliver, handle, one_look, only_here, source)
         with self._lock:
             refused = self._closed or len(self._pending) >= self._settings.max_pending

@@ -66,7 +66,13 @@ class DeviceRecognitionService(Service):
                 answer.set_exception(outcome)
 
         left_s = max(_SHORTEST_S, context.deadline.remaining_s())
-        self._recognizer.recognize(_content(request, context), deliver, timeout_s=left_s)
+        self._recognizer.recognize_for(
+            _content(request, context),
+            deliver,
+            timeout_s=left_s,
+            one_look=request.image.one_look,
+            trace_id=context.trace_id,
+        )
         return answer
 
 

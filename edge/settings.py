@@ -49,7 +49,7 @@ class CacheSettings(SettingsGroup):
     fixed_size: int = Field(default=50, ge=1, le=1_000_000)
     """Number of objects in the cache with policy lfu or lru."""
     k_max: int = Field(default=10_000, ge=0, le=1_000_000)
-    """Maximum number of objects in the cache; 0 forwards everything to the cloud."""
+    """Maximum number of objects in the cache; 0: no cache of objects."""
     profile: UserPath | None = None
     """Profile of this machine, from `nearsight profile`. Without it the edge measures a quick profile."""
     optimize_every: int = Field(default=10, ge=1)
@@ -81,7 +81,8 @@ class PrefetchSettings(SettingsGroup):
     """Prefetching the probable next objects of present devices into the cache while the edge is idle."""
 
     objects: int = Field(default=8, ge=0, le=1000)
-    """Maximum number of prefetched objects in the cache of one catalogue; 0 for none."""
+    """Maximum number of prefetched objects in the cache of one catalogue; 0 for none. Only with cache.policy
+    adaptive."""
     every_s: float = Field(default=1.0, gt=0, le=3600)
     """Seconds between two predictions."""
     idle_s: float = Field(default=0.5, ge=0, le=3600)
@@ -138,10 +139,10 @@ class EdgeSettings(RpcDaemonSettings):
     cloud_public_key: str = ""
     """Public key of the cloud, or a file with it; needed if the cloud uses encryption."""
     client_id: str = Field(default="edge", min_length=1, max_length=100)
-    """Name of this edge in requests to the cloud."""
+    """Name of this edge in its own requests to the cloud; forwarded ones have the device's name."""
     forward: Forward = "auto"
     """Input that the cloud receives on a miss: features, image, or (auto) the one with the lower expected
-    latency, from measured bandwidth, sizes and compute times."""
+    latency, from measured bandwidth, sizes and compute times. The image follows if features are unknown."""
     poll_s: float = Field(default=10.0, gt=0, le=3600)
     """Interval of polling the cloud's catalogues for objects that were removed or replaced."""
     state: UserPath | None = None
@@ -155,7 +156,7 @@ class EdgeSettings(RpcDaemonSettings):
     models.memory_mb and cache.k_max remain limits of each part; with 0 there are only these limits."""
     standby_mb: int = Field(default=256, ge=0, le=10_000_000)
     """Memory for the standby, in MB: objects that the edge recognises during an outage of the cloud, 0.2 MB
-    each. It is a part of memory_mb, at most half of it; 0: no standby."""
+    each. It is a part of memory_mb, at most half of it unless that is 0; 0: no standby."""
     recognition: RecognitionSettings = RecognitionSettings()
     """Recognition; must be the same as in the cloud, or recall differs."""
     cache: CacheSettings = CacheSettings()

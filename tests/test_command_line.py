@@ -206,6 +206,30 @@ def test_settings_addresses_keys_and_tokens_have_one_exit_code(
     assert command_line.main(arguments.split()) == 5
 
 
+def test_the_advice_for_an_invalid_setting_describes_it_and_works_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nearsight.toml").write_text("[edge.server]\nworkers = 0\n")
+    monkeypatch.setenv("NEARSIGHT_EDGE__SERVER__QUEUE_LIMIT", "0")
+    assert command_line.main(["config", "show", "edge"]) == 5
+    advised = re.search(r"`nearsight (.*?)`", capsys.readouterr().err)
+    assert advised is not None
+    assert command_line.main(advised[1].split()) == 0
+    assert "# Threads that run handlers.\n# workers = 2\n" in Path("described.toml").read_text()
+
+
+@pytest.mark.parametrize("command", ["cloud", "edge", "gateway", "device"])
+def test_the_example_of_set_is_a_setting_of_the_daemon(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command_line.main([command, "--help"]) == 0
+    example = re.search(r"One setting, e\.g\. (\S+);", capsys.readouterr().out)
+    assert example is not None
+    assert command_line.main(["config", "show", command, "--set", example[1]]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [

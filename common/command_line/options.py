@@ -18,14 +18,18 @@ ConfigOption = Annotated[
         help="Settings file. Default: ./nearsight.toml, then the one in your configuration folder.",
     ),
 ]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
+
+
+def set_option(example: str) -> Any:
+    """The option for single settings, with one of the command as the example."""
+    return typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="One setting, e.g. server.workers=4; may be repeated. `nearsight config show` lists the keys.",
-    ),
-]
+        help=f"One setting, e.g. {example}; may be repeated. `nearsight config show` lists the keys.",
+    )
+
+
+SetOption = Annotated[list[str] | None, set_option("server.workers=4")]
 AnnounceOption = Annotated[
     Path | None,
     typer.Option(
@@ -111,7 +115,7 @@ def flag_overrides(
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(
-                f"--set {assignment}: not of the form key=value", advice="for example --set server.workers=4"
+                f"--set {assignment}: not of the form key=value", advice="for example --set log_level=DEBUG"
             )
         overrides[key.strip()] = value.strip()
     return overrides | {key: value for key, value in (named or {}).items() if value is not None}

@@ -36,6 +36,7 @@ from nearsight.common.settings import SettingsGroup, first_error
 
 DEFAULT_ORIGIN = "default"
 FLAG_ORIGIN = "command line"
+_DESCRIPTIONS = "`nearsight config init described.toml` writes a file that describes every setting"
 
 UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
 """A path in which ``~`` is the home folder; a relative path is relative to the working directory."""
@@ -65,20 +66,22 @@ class SecuritySettings(SettingsGroup):
             return None
         return ServerSecurity(self.secret_key_file, self.allowed_clients)
 
-    def towards(self, public_key: str, *, setting: str) -> ClientSecurity | None:
+    def towards(
+        self, public_key: str, *, setting: str, own_setting: str = "security.secret_key_file"
+    ) -> ClientSecurity | None:
         """The keys with which this daemon calls a tier; None if that tier has no key.
 
         Raises
         ------
         ConfigurationError
-            If the tier has a key, in ``setting``, but this daemon has none.
+            If the tier has a key, in ``setting``, but this daemon has none, in ``own_setting``.
         """
         if not public_key:
             return None
         if self.secret_key_file is None:
             raise ConfigurationError(
                 f"{setting} is set, but this daemon has no key of its own",
-                advice="make one with `nearsight keys generate NAME` and set security.secret_key_file",
+                advice=f"make one with `nearsight keys generate NAME` and set {own_setting}",
             )
         return ClientSecurity(self.secret_key_file, public_key)
 
@@ -212,7 +215,7 @@ def load_settings(
         if isinstance(setting.value, bool) and not isinstance(in_force, bool):  # pydantic makes it 0 or 1
             raise ConfigurationError(
                 f"{setting.origin}: {key}: input should be a number (given: {setting.value!r})",
-                advice=_see(section),
+                advice=_DESCRIPTIONS,
             )
     return Loaded(settings, origins)
 
@@ -271,8 +274,4 @@ def _one_line(error: ValidationError, section: str, origins: Mapping[str, str]) 
     path, text = first_error(error)
     key = next((joined for end in range(len(path), 0, -1) if (joined := ".".join(path[:end])) in origins), "")
     origin = origins.get(key, section)
-    return ConfigurationError(f"{origin}: {key or '.'.join(path) or section}: {text}", advice=_see(section))
-
-
-def _see(section: str) -> str:
-    return f"see `nearsight config show {section}`"
+    return ConfigurationError(f"{origin}: {key or '.'.join(path) or section}: {text}", advice=_DESCRIPTIONS)

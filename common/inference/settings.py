@@ -30,7 +30,7 @@ class ModelSettings(SettingsGroup):
     threads: int = Field(default=1, ge=1, le=256)
     """Threads of one execution."""
     load_limit_s: float = Field(default=120.0, gt=0, le=3600)
-    """Time limit of a load [s]."""
+    """Time limit of a load, also of the measurement of a new network [s]."""
     accuracy_loss: float = Field(default=0.0, ge=0, le=1)
     """Mean loss of accuracy that an edge accepts when networks stand in for others that are being loaded;
     0: networks never stand in."""

@@ -52,7 +52,7 @@ class RecognitionSettings(SettingsGroup):
     early_stop: bool = True
     """Stop voting when the lead of one object is decisive."""
     candidates: int = Field(default=6, ge=1, le=1000)
-    """Maximum number of views that are verified."""
+    """Maximum number of views that are verified in each round of voting."""
     view_ratio: float = Field(default=0.9, gt=0, le=1)
     """Ratio test of the verification, within one view."""
     min_inliers: int = Field(default=10, ge=8)

@@ -117,8 +117,8 @@ class Caller:
         limits = [f" --catalogue {name}" for name in self.catalogues]
         limits += [f" --writes {name}" for name in self.writes]
         return (
-            f"on the server's machine run: nearsight keys allow {self.name}.key --role {self.role}"
-            f"{''.join(limits)}"
+            "in the server's folder of allowed clients run: "
+            f"nearsight keys allow {self.name}.key --dir . --role {self.role}{''.join(limits)}"
         )
 
 

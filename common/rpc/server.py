@@ -280,6 +280,7 @@ class RpcServer:
             deadline=Deadline(arrived_s + clamp_s(header.time_left_ms / 1000.0), self._clock),
             client_id=header.client_id,
             catalogue=catalogue,
+            names_catalogue=bool(header.catalogue),
             trace_id=header.trace_id,
             caller=caller,
             blobs=request.blobs,

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.rpc.allow_list import LOCAL, Access, Caller
 from nearsight.common.rpc.envelope import Buffer, Hop, clamp_s
 from nearsight.protos import rpc_pb2
@@ -73,6 +73,8 @@ class CallContext:
     """Id that the client states."""
     catalogue: str = ""
     """Catalogue of the call; empty if the method has none."""
+    names_catalogue: bool = True
+    """Whether the call itself names it; else it is the only one that the caller may use, or empty."""
     trace_id: str = ""
     """Identifies the request in all tiers and logs; pass it on."""
     caller: Caller = LOCAL
@@ -89,6 +91,18 @@ class CallContext:
     """Timings of other tiers that were called for this answer; the server appends its own."""
     next_tier_ms: float = 0.0
     """Time spent waiting for the next tier, which does not count as work of this tier."""
+
+    def named_catalogue(self) -> str:
+        """The catalogue of the call, for a method that removes it.
+
+        Raises
+        ------
+        InvalidArgument
+            If the call does not name it, even if the caller may use only one.
+        """
+        if not (self.names_catalogue and self.catalogue):
+            raise InvalidArgument("no catalogue was named", advice="name the one that is to be removed")
+        return self.catalogue
 
     def cancelled(self) -> bool:
         """Whether the answer is no longer needed; long-running handlers check it regularly."""

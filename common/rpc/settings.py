@@ -32,15 +32,17 @@ class ServerSettings(SettingsGroup):
     """Maximum number of deferred answers in progress; one peer may have as many as are still free for others.
     Further requests are answered OVERLOADED."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
-    """Maximum size of message and blobs together. Larger requests and responses are refused. If the waiting
-    requests and unread answers of a connection reach this size, the server stops reading from it. A larger
-    value has little use: clients send no larger requests, and receive no blob of more than 64 MiB."""
+    """Maximum size of message and blobs together. Larger requests and responses are refused; a client whose
+    request is clearly larger is disconnected. If the waiting requests and unread answers of a connection
+    reach this size, the server stops reading from it. A larger value has little use: clients send no larger
+    requests, and receive no blob of more than 64 MiB."""
     max_frames: PositiveInt = 16384
     """Maximum number of frames of one request, its header and blobs; a client that sends more is
     disconnected."""
     memory_limit_bytes: PositiveInt = 256 * MEBIBYTE
     """Memory for unfinished requests, requests that wait or are processed, and unread answers of all clients;
-    beyond it, a connection of the client that occupies the most is closed."""
+    beyond it, a connection of the client that occupies the most is closed. A request is answered OVERLOADED
+    unless as much memory as it occupies is free in addition."""
     send_limit_bytes: PositiveInt = 128 * MEBIBYTE
     """Maximum size of the unread answers of one connection; a connection with more is closed."""
     connections_limit: PositiveInt = 1024

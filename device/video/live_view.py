@@ -83,7 +83,8 @@ class StreamSettings:
     credits: int = 2
     """Maximum requests in flight, so that one is prepared while another is processed. 1 in unknown scenes."""
     refresh_s: float = 0.09
-    """Time from the last request to the next while its answer is valid [s]; inf: only when it is lost."""
+    """Time from the last request to the next while its answer is valid [s]; inf: only when it is lost. An
+    unchanged picture is sent again only after 1 s."""
     timeout_s: float = 1.0
     """Deadline of a request [s]."""
 

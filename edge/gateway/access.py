@@ -19,7 +19,7 @@ from nearsight.common.errors import (
 from nearsight.common.logging import get_logger
 from nearsight.edge.gateway.errors import TooFast
 from nearsight.edge.gateway.settings import LimitSettings
-from nearsight.edge.gateway.tokens import Token, TokenFile, digest_of
+from nearsight.edge.gateway.tokens import DEFAULT_FILE, Token, TokenFile, digest_of
 
 SUBPROTOCOL_OF_TOKEN = "token."
 """Prefix of the subprotocol with the token: a browser cannot set headers of a WebSocket."""
@@ -201,7 +201,8 @@ def _check_host(host: str) -> None:
     if "." in name and not name.endswith(".localhost"):
         raise PermissionDenied(
             f"without tokens this gateway cannot be used as {name[:100]}",
-            advice="create tokens, with `nearsight gateway tokens add NAME`, or use the name localhost",
+            advice="create tokens with `nearsight gateway tokens add NAME` and start it with "
+            f"--tokens {DEFAULT_FILE}, or use the name localhost",
         )
 
 

@@ -14,9 +14,9 @@ from nearsight.common.command_line.options import (
     AnnounceOption,
     ConfigOption,
     JsonOption,
-    SetOption,
     command_follows,
     flag_overrides,
+    set_option,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.errors import InvalidArgument, MissingDependency
@@ -52,7 +52,7 @@ def gateway(  # noqa: PLR0917  each is a flag
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key, PEM.")] = None,
     config: ConfigOption = None,
-    assignments: SetOption = None,
+    assignments: Annotated[list[str] | None, set_option("limits.streams_max=100")] = None,
     announce: AnnounceOption = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM, unless a command follows."""

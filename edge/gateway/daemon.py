@@ -67,7 +67,9 @@ class GatewayDaemon:
                 advice=f"`nearsight gateway tokens add NAME --tokens {settings.tokens}`",
             )
         keys = SecuritySettings(secret_key_file=settings.secret_key_file)
-        security = keys.towards(settings.edge_public_key, setting="edge_public_key")
+        security = keys.towards(
+            settings.edge_public_key, setting="edge_public_key", own_setting="secret_key_file"
+        )
         channel = Channel(settings.edge, client_id=settings.client_id, security=security)
         self._edge = EdgeClient(channel, settings.limits.timeout_s)
         access = Access(tokens, settings.cors_origins, settings.limits, SYSTEM_CLOCK)

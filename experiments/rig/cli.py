@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.command_line.options import (
-    AnnounceOption,
     ConfigOption,
     JsonOption,
     SetOption,
@@ -77,7 +76,14 @@ def replay(  # noqa: PLR0917  typer calls it by name
     as_json: JsonOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
-    announce: AnnounceOption = None,
+    announce: Annotated[
+        Path | None,
+        typer.Option(
+            "--announce",
+            metavar="FILE",
+            help="File for the process id, as JSON; written when the device is ready to send photos.",
+        ),
+    ] = None,
     events: Annotated[
         bool, typer.Option("--events", hidden=True, help="A JSON line per completed request.")
     ] = False,

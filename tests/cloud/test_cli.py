@@ -14,9 +14,12 @@ from nearsight.common.catalogue import ingestion
 from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.catalogue.training import NewObject, TrainingOutcome, train_objects
 from nearsight.common.config.base import SecuritySettings
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.allow_list import Role, allow_client
-from nearsight.common.rpc.security import generate_keys
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import ClientSecurity, generate_keys
+from nearsight.protos import catalogue_pb2
 from support.cloud import CloudClient, running_cloud
 from support.daemon_process import daemon_process
 from support.leash import leashed
@@ -299,6 +302,12 @@ def test_the_log_lists_changes_over_the_network_and_in_the_file(
         shown = capsys.readouterr().out
         assert "museum" in shown
         assert "shop" not in shown
+        own = ClientSecurity(keys / "curator.key_secret", keys / "cloud.key")
+        with Channel(daemon.endpoint, client_id="test", security=own) as channel:
+            catalogue = Stub(channel, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
+            # This key may use one catalogue only, which is not meant.
+            with pytest.raises(InvalidArgument, match="no catalogue was named"):
+                catalogue.remove_catalogue(catalogue_pb2.RemoveCatalogueRequest(), timeout_s=LONG_S)
         assert command("curator", "catalogues", "remove", "museum") == 0
         capsys.readouterr()
     assert main(["cloud", "log", *as_local, "--json"]) == 0

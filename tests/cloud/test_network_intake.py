@@ -26,7 +26,7 @@ from nearsight.common.inference.repository import manifest_of_file
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.rpc.allow_list import Role, allow_client
 from nearsight.common.rpc.client import Channel
-from nearsight.common.rpc.security import generate_keys
+from nearsight.common.rpc.security import ClientSecurity, generate_keys
 from nearsight.common.rpc.service import CallContext
 from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
@@ -155,6 +155,12 @@ def test_only_writers_add_and_remove_networks_of_their_names(
         assert daemon.networks.repository.manifests() == {}
         assert command("curator", "add", "birds.onnx", "--to") == 0
         assert command("phone", "remove", "birds", "--from") == 3
+        own = ClientSecurity(keys / "curator.key_secret", keys / "cloud.key")
+        with (
+            Channel(daemon.endpoint, client_id="test", security=own) as channel,
+            pytest.raises(InvalidArgument, match="no catalogue was named"),
+        ):
+            RemoteNetworks(channel).remove("")  # this key may change one network only, which is not meant
         assert [*daemon.networks.repository.manifests()] == ["birds"]
         assert command("curator", "remove", "birds", "--from") == 0
     capsys.readouterr()

@@ -82,6 +82,14 @@ def test_features_are_passed_on(scene: Scene) -> None:
     assert [bytes(blob) for blob in scene.edge.contexts[0].blobs] == blobs
 
 
+def test_one_look_and_trace_id_of_the_application_are_passed_on(scene: Scene) -> None:
+    for one_look in (True, False):
+        request = RecognizeRequest(image=ImageInput(size_bytes=len(PHOTO), one_look=one_look))
+        scene.recognition.recognize(request, timeout_s=LONG_S, blobs=[PHOTO], trace_id=f"app-{one_look}")
+    assert [request.image.one_look for request in scene.edge.requests] == [True, False]
+    assert [context.trace_id for context in scene.edge.contexts] == ["app-True", "app-False"]
+
+
 def test_another_catalogue_is_not_found(scene: Scene) -> None:
     with pytest.raises(NotFound, match="museum"):
         scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[PHOTO], catalogue="zoo")

@@ -112,9 +112,16 @@ def test_an_answer_reaches_the_handle_the_receiver_and_the_observer(scene: Scene
     assert isinstance(outcome, Recognition)
     assert handle.done()
     assert handle.result(0) is outcome
-    assert outcome.trace_id == handle.trace_id
+    assert outcome.trace_id == handle.trace_id != ""
     wait_until(lambda: len(scene.observed) == 1)
     assert scene.engine.pending == 0
+
+
+def test_a_given_trace_id_is_kept(scene: Scene) -> None:
+    handle = scene.engine.submit(b"x", scene.outcomes, LONG_S, trace_id="app-1")
+    scene.edge.question().set_result(FOUND_NOTHING)
+    scene.outcomes.wait()
+    assert (handle.trace_id, handle.result(0).trace_id) == ("app-1", "app-1")
 
 
 def test_a_request_for_this_device_only_asks_no_tier_and_is_no_failure_for_the_observer(scene: Scene) -> None:

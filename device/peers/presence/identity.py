@@ -118,14 +118,15 @@ class Identity:
         if settings.allowed is not None and settings.secret_key_file is None:
             raise ConfigurationError(
                 f"peers.allowed is {str(settings.allowed)!r}, but this device has no key of its own",
-                advice="create one with `nearsight keys generate NAME --dir keys` and set "
-                "peers.secret_key_file, or security.secret_key_file of the device daemon",
+                advice="create one with `nearsight keys generate NAME --dir keys` and set peers."
+                "secret_key_file (table [device.recognizer.peers]), or security.secret_key_file in [device]",
             )
         if settings.allowed is None and not is_local(settings.listen):
             raise ConfigurationError(
                 f"listening on {settings.listen} needs keys, as other machines can connect to it",
-                advice="set peers.allowed to a folder with the *.key files of the devices to share with "
-                "(`nearsight keys allow KEY --dir FOLDER`), or listen on tcp://127.0.0.1:0",
+                advice="set peers.allowed (table [device.recognizer.peers]) to a folder with the *.key files "
+                "of the devices to share with (`nearsight keys allow KEY --dir FOLDER`), or listen on "
+                "tcp://127.0.0.1:0",
             )
         if settings.secret_key_file is None or settings.allowed is None:
             return cls(random_node_id(rng), int(random_node_id(rng)))

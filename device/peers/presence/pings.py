@@ -243,7 +243,8 @@ class Pinger:
                 "a device does not share with this one",
                 endpoint=ping.endpoint,
                 reason=str(error),
-                advice="both need the other's key in the folder peers.allowed: `nearsight keys allow`",
+                advice="both need the other's key in the folder peers.allowed "
+                "(table [device.recognizer.peers]): `nearsight keys allow`",
             )
         else:
             self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))

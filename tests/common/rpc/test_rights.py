@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from nearsight.__main__ import main
 from nearsight.common.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from nearsight.common.rpc.allow_list import LOCAL, Access, Caller, Role, allow_client
+from nearsight.common.rpc.allow_list import LOCAL, Access, Caller, Role, allow_client, read_caller
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.service import CallContext, Service, endpoints_of, python_name
 from nearsight.protos import catalogue_pb2 as pb
@@ -104,7 +105,9 @@ def test_a_server_refuses_calls_beyond_the_role_before_they_are_executed(keys: K
                 getattr(Stub(channel, CATALOGUE), method)(request, timeout_s=60, catalogue=catalogue)
 
         call("phone", "list_objects", pb.ListObjectsRequest(), "gallery")
-        with pytest.raises(PermissionDenied, match=r"nearsight keys allow phone\.key --role writer$"):
+        with pytest.raises(
+            PermissionDenied, match=r"nearsight keys allow phone\.key --dir \. --role writer$"
+        ):
             call("phone", "remove_objects", pb.RemoveObjectsRequest(), "museum")
         with pytest.raises(PermissionDenied, match="reader"):
             call("phone", "add_objects", pb.AddObjectsRequest(), "forged")
@@ -133,6 +136,15 @@ def test_a_server_refuses_calls_beyond_the_role_before_they_are_executed(keys: K
         ("phone", "list_objects", "museum"),
         ("phone", "add_objects", "museum"),
     ]
+
+
+def test_the_advice_gives_the_missing_right(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.add("curator", role=Role.WRITER, catalogues=["museum"])
+    with pytest.raises(PermissionDenied) as refused:
+        read_caller(keys.allowed / "curator.key").catalogue_of(CHANGE, "gallery")
+    monkeypatch.chdir(keys.allowed)  # "in the server's folder of allowed clients"
+    assert main(refused.value.advice.partition("run: nearsight ")[2].split()) == 0
+    assert read_caller(keys.allowed / "curator.key").catalogue_of(CHANGE, "gallery") == "gallery"
 
 
 def test_every_method_of_the_catalogue_service_declares_its_access() -> None:

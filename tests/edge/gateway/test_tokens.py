@@ -197,6 +197,15 @@ def test_beyond_this_machine_a_gateway_without_tokens_does_not_start(
     assert "needs tokens; run `nearsight gateway tokens add" in line
 
 
+def test_for_an_edge_with_a_key_the_gateway_needs_one_in_a_setting_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["gateway", "--set", "listen=127.0.0.1:0", "--set", "edge_public_key=edge.key"]) == 5
+    assert "edge_public_key is set" in (shown := capsys.readouterr().err)
+    assert "and set secret_key_file" in shown
+
+
 def test_a_gateway_whose_file_has_no_tokens_warns_that_no_client_has_access(
     tmp_path: Path,
 ) -> None:
