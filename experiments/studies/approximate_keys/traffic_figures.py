@@ -119,7 +119,7 @@ class Figure(Experiment):
                     "function": function,
                     "cache": cache,
                     "beta": beta,
-                    **_played(stream, refresh, size, ideal=cache != LRU),
+                    **simulated(stream, refresh, size, ideal=cache != LRU),
                     "said_inferences": said.inferences,
                     "said_errors": said.errors,
                 }
@@ -215,7 +215,7 @@ def _merged(
     return np.array([merged[kind] for kind in places]), [classes[place] for place in kept], hits[kept]
 
 
-def _played(
+def simulated(
     stream: Sequence[tuple[int, int]], refresh: AutoRefresh, size: int, *, ideal: bool
 ) -> dict[str, float]:
     """Play keys and classes through a cache; an ideal cache has no misses of the keys that it holds.

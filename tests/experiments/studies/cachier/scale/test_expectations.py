@@ -105,3 +105,11 @@ def test_misses_of_a_smoke_run_have_no_known_reason() -> None:
     missed = [target for target in figure.targets(figure.metrics(rows)) if not target.reached]
     assert len(missed) == 2
     assert all(target.note.startswith("at visitors 1") for target in missed)
+
+
+def test_a_reason_that_the_measurement_contradicts_is_not_given() -> None:
+    rows = stored_rows(list(VARIABLES[VISITORS]), lambda _point, _tiers: 100.0)
+    for row in rows:
+        row["edge_cpu"] = "0.5" if row["visitors"] == "80" else row["edge_cpu"]
+    missed = [target for target in Figure6x4().targets(Figure6x4().metrics(rows)) if not target.reached]
+    assert missed[1].note.startswith("at visitors 1")
