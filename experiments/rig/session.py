@@ -59,6 +59,8 @@ class Played:
     """CPU seconds of "cloud", "link", "edge" and "devices" during the replay. If several configurations ran
     side by side, only those of the edge belong to this configuration alone. If the cloud was killed, they are
     counted until then, and "devices" is missing."""
+    seconds: float = 0.0
+    """Time from the start of the replay until all devices had ended [s]; the CPU seconds are of this time."""
     up_bytes: int = 0
     down_bytes: int = 0
     """Bytes on the link during the replay, of all configurations; 0 unless the session counts them."""
@@ -138,7 +140,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
         self._configurations = configurations
         self._on_stage = on_stage
         self._devices: dict[str, ProcessGroup] = {}
-        self._begun_s = 0.0
+        self._begun_s = self._seconds = 0.0
         self._cloud_died_s: float | None = None
         self._cpu_at_death: Mapping[str, float] = {}
         self.silence_s = session.timeout_s
@@ -212,6 +214,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
     def end(self) -> None:
         """Read the counters again, and keep the differences."""
         cpu_s = {**self._running.cpu_s(), _DEVICES: self.tally.cpu_s, **self._cpu_at_death}
+        self._seconds = time.monotonic() - self._begun_s
         self._cpu_s = {name: spent_s - self._cpu_s[name] for name, spent_s in cpu_s.items()}
         served, passed = self._bytes()
         for name, count in served.items():
@@ -256,6 +259,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
             edge_sent=self._served.get(name, {}),
             models=models,
             cpu_s={tier: self._cpu_s[process] for tier, process in names.items()},
+            seconds=self._seconds,
             up_bytes=self._passed[0],
             down_bytes=self._passed[1],
             link=running.link.calibration,

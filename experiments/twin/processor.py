@@ -32,6 +32,7 @@ class _Work:
 
     left_s: float
     done: Action
+    tier: object
     since_s: float = 0.0
     until_s: float = _NEVER
 
@@ -53,9 +54,9 @@ class Cores:
         self._waiting: deque[_Work] = deque()
         self.count = count
 
-    def run(self, work_s: float, done: Action) -> None:
+    def run(self, work_s: float, done: Action, tier: object = None) -> None:
         """Compute for ``work_s`` as soon as a core is free, in time slices while others wait."""
-        work = _Work(work_s, done)
+        work = _Work(work_s, done, tier)
         if len(self._running) < self.count:
             self._begin(work)
             return
@@ -68,6 +69,12 @@ class Cores:
     def contention(self) -> float:
         """Factor on the duration of a computation that starts now, compared with an idle machine."""
         return max(1.0, (len(self._running) + len(self._waiting) + 1) / self.count)
+
+    def left_s(self, tier: object) -> float:
+        """Core seconds that the computations of a tier still need."""
+        now_s = self._events.now_s
+        running = (work.left_s - (now_s - work.since_s) for work in self._running if work.tier is tier)
+        return sum(running) + sum(work.left_s for work in self._waiting if work.tier is tier)
 
     def _begin(self, work: _Work) -> None:
         work.since_s = self._events.now_s
@@ -119,8 +126,12 @@ class Processor:
         self.profiled = slowness
         self.slowness = slowness * pace
         """Actual slowness, pace included, and (`profiled`) that of the tier's profile."""
-        self.busy_s = 0.0
-        """Core seconds of all computations started so far."""
+        self._started_s = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """Core seconds spent so far."""
+        return self._started_s - self._cores.left_s(self)
 
     @property
     def contention(self) -> float:
@@ -130,8 +141,8 @@ class Processor:
     def run(self, work_s: float, done: Action) -> None:
         """Compute something that takes ``work_s`` on the machine whose costs were measured."""
         work_s *= self.slowness
-        self.busy_s += work_s
-        self._cores.run(work_s, done)
+        self._started_s += work_s
+        self._cores.run(work_s, done, self)
 
 
 @dataclass(slots=True, eq=False)

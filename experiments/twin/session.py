@@ -96,10 +96,10 @@ class TwinOutcome:
     rows: tuple[RequestRow, ...]
     """Rows as of a replay."""
     cpu: Mapping[str, float]
-    """Core seconds of each tier during the replay."""
+    """Core seconds of each tier from the start of the replay to the end of the session."""
     up_bytes: int
     down_bytes: int
-    """Bytes between building and cloud."""
+    """Bytes between building and cloud in this time."""
     cached_objects: tuple[int, ...]
     """Number of objects in each edge's cache at the end."""
     events: int
@@ -132,6 +132,9 @@ class TwinSession:
     """Deadline of each request [s]."""
     queue_timeout_s: float = 2.0
     """Longest time for which requests wait at edge and cloud [s]."""
+    seconds: float = 0.0
+    """Length of the session [s], until which CPU time and bytes are counted; requests in flight then still
+    get their answers. 0: until the last photo is due."""
 
     def play(
         self, name: str, tiers: TwinTiers | None = None, on_second: Callable[[float], object] | None = None
@@ -246,19 +249,31 @@ class _Run:
             self._send_next(device, iter(visitor.plan), start_s)
             if visitor.plan:
                 end_s = max(end_s, visitor.plan[-1][0].at_s)
-        last_s = start_s + end_s + self._session.timeout_s + 1.0
+        counted_s = start_s + (self._session.seconds or end_s)
+        last_s = max(counted_s, start_s + end_s + self._session.timeout_s + 1.0)
         on_second(0.0)
+        used: tuple[Mapping[str, float], int, int] | None = None
         while self._events.now_s < last_s:
-            self._events.run(min(last_s, self._events.now_s + 1.0))
+            second_s = min(last_s, self._events.now_s + 1.0)
+            if used is None and counted_s <= second_s:
+                self._events.run(counted_s)
+                used = self._used(before)
+            self._events.run(second_s)
             on_second(self._events.now_s - start_s)
         return TwinOutcome(
             tuple(row for device in self._devices for row in device.ledger.rows()),
-            {tier: busy - before[tier] for tier, busy in self._cpu().items()},
-            sum(link.up_bytes for link in self._links),
-            sum(link.down_bytes for link in self._links),
+            *(used or self._used(before)),
             tuple(edge.cache.size for edge in self._edges),
             self._events.done,
             self._models(),
+        )
+
+    def _used(self, before: Mapping[str, float]) -> tuple[Mapping[str, float], int, int]:
+        """CPU time of each tier since the replay began, and bytes to and from the cloud."""
+        return (
+            {tier: busy - before[tier] for tier, busy in self._cpu().items()},
+            sum(link.up_bytes for link in self._links),
+            sum(link.down_bytes for link in self._links),
         )
 
     def _send_next(

@@ -1,8 +1,8 @@
 """Caches compared in figure 6: exact and approximate keys, and four nearest-neighbour libraries.
 
-A similarity cache answers with the majority class among the 10 nearest cached inputs within distance epsilon.
-Its inputs are packet sizes as shares of the largest size. All libraries except scikit-learn are optional, and
-are imported where they are used.
+A similarity cache answers with the majority class among the 10 nearest cached inputs within distance epsilon;
+gptcache with the class of the nearest one. Inputs are packet sizes as shares of the largest size. All
+libraries except scikit-learn are optional, and are imported where they are used.
 """
 
 from __future__ import annotations

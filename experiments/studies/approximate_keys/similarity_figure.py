@@ -185,7 +185,11 @@ class Figure(Experiment):
             axes.set(title=title, ylabel=label)
         for axes in (lookup, insert):
             drawing.plain_logarithmic(axes.yaxis)
-        drawing.caption(picture, "Generated flows, one thread; similarity: ε = 2, majority of 10 neighbours")
+        drawing.caption(
+            picture,
+            "Generated flows, one thread; similarity: ε = 2, majority of 10 neighbours; "
+            "gptcache: the nearest input answers, without a vote",
+        )
         drawing.legend_below(picture, lookup)
         return picture
 

@@ -129,7 +129,11 @@ class Figure(Experiment):
                 digits=4,
             ),
             *latencies,
-            Target.at_most("sharing: wrong answers", sharing["wrong"], alone["wrong"]),
+            Target.at_most(
+                f"sharing: wrong answers, at most the {alone['wrong']} of alone",
+                sharing["wrong"],
+                alone["wrong"],
+            ),
             Target.at_least("sharing: recall relative to alone, at least -0.01", recall, -0.01, digits=4),
         )
 

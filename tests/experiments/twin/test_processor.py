@@ -163,3 +163,15 @@ def test_concurrent_requests_take_longer() -> None:
         server.offer(Call(9.0, lambda _call: (1.0, lambda: ends.append(events.now_s)), lambda _error: None))
     events.run(5.0)
     assert ends == [1.0, 1.5]
+
+
+def test_the_cpu_time_of_a_job_is_counted_as_it_is_spent() -> None:
+    events = EventQueue()
+    machine = Cores(events, 1)
+    first, second = Processor(events, machine), Processor(events, machine)
+    for tier in (first, second):
+        tier.run(1.0, lambda: None)
+    for until_s in (0.5, 1.5, 3.0):
+        events.run(until_s)
+        assert first.busy_s + second.busy_s == pytest.approx(min(until_s, 2.0))
+    assert first.busy_s == pytest.approx(1.0)

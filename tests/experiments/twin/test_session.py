@@ -272,3 +272,17 @@ def test_every_photo_is_answered_with_the_result_cache_on(name: str) -> None:
     outcome = crowd(_FEW).play(name, _with_results(name, edge=True, device=True))
     assert not accounting_errors(outcome.rows)
     assert all(row.is_answered for row in outcome.rows)
+
+
+@pytest.mark.parametrize(("seconds", "counted_s"), [(0.0, 4.0), (3.0, 3.0)])
+def test_cpu_time_is_counted_to_the_end_of_the_session_and_all_requests_get_their_answers(
+    seconds: float, counted_s: float
+) -> None:
+    slow = Hardware(cloud=1, cloud_slowness=200.0)
+    due = [(float(second), _KNOWN) for second in range(5)]
+    session = _alone(10.0, *due, hardware=slow)
+    whole, cut = (replace(session, seconds=length).play(ONLY_CLOUD) for length in (30.0, seconds))
+    assert cut.rows == whole.rows
+    assert whole.cpu["cloud"] > counted_s
+    assert cut.cpu["cloud"] == pytest.approx(counted_s, abs=0.2)  # the first photo waits for its connection
+    assert cut.up_bytes <= whole.up_bytes

@@ -251,7 +251,5 @@ def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
     drawing.plain_logarithmic(axes.yaxis)
     axes.set_title(variable)
     expected = EXPECTED[variable]
-    words = "\n".join(
-        f"{NAMES[tiers]}: {expected[tiers].shape} ({expected[tiers].printed})" for tiers in COLUMNS
-    )
+    words = "\n".join(f"{NAMES[tiers]}: {expected[tiers]} ({expected[tiers].printed})" for tiers in COLUMNS)
     axes.set_xlabel(f"Dissertation:\n{words}", fontsize=7, color="#555555", loc="left")

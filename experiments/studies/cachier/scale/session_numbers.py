@@ -29,7 +29,7 @@ class Usage:
     """Resources of the infrastructure that a session used while devices were served."""
 
     seconds: float
-    """Length of the session [s]."""
+    """Time in which they were counted [s]."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
     """Core seconds of "edge" and "cloud"; only tiers that exist."""
     cores: Mapping[str, int] = field(default_factory=dict)

@@ -92,6 +92,8 @@ class Figure(OnMachines):
         for variable, values in summary["variables"].items():
             first, last = next(iter(values)), next(reversed(values))
             for tiers in COLUMNS:
+                expected = EXPECTED[variable][tiers]
+                judged = expected.judged(values)
                 yield {
                     "variable": variable,
                     "system": NAMES[tiers],
@@ -99,9 +101,9 @@ class Figure(OnMachines):
                     "p50 ms first": f"{values[first][tiers]['p50_ms']['median']:.1f}",
                     "p50 ms last": f"{values[last][tiers]['p50_ms']['median']:.1f}",
                     "heavy / light": f"{growth(variable, tiers, values):.2f}",
-                    "most / least": f"{spread(tiers, values):.2f}",
-                    "dissertation": EXPECTED[variable][tiers].shape,
-                    "its table 6.4": EXPECTED[variable][tiers].printed,
+                    "most / least": f"{spread(tiers, judged):.2f}" if judged else "-",
+                    "dissertation": str(expected),
+                    "its table 6.4": expected.printed,
                 }
 
     def draw(self, results: Results) -> Picture:

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.model import predict, uncorrected_error
-from nearsight.experiments.studies.approximate_keys.traffic_figures import PAPER_4, ranked
+from nearsight.experiments.studies.approximate_keys.traffic_figures import PAPER_4, ranked, simulated
 
 PAPER = PAPER_4["prefix(5)"]
 
@@ -68,3 +68,11 @@ def test_figures_4_and_5_together_contradict_the_equations(by_beta: Mapping[floa
 def test_equally_popular_keys_are_ranked_in_order_of_appearance_whatever_their_hashes() -> None:
     ranks = [ranked(keys).tolist() for keys in ([b"a", b"b", b"c", b"c"], [b"z", b"b", b"a", b"a"])]
     assert ranks == [[1, 2, 0, 0]] * 2
+
+
+def test_the_lookups_that_fill_an_ideal_cache_are_no_verifications() -> None:
+    stream = [(key, 0) for _ in range(5) for key in range(4)]
+    never = simulated(stream, AutoRefresh(np.inf), 2, ideal=True)
+    assert (never["hits"], never["inferences"]) == (0.5, 0.5)
+    always = simulated(stream, AutoRefresh(1.0), 2, ideal=True)
+    assert always["inferences"] == pytest.approx(1.0 - 2 / len(stream))

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from nearsight.experiments.studies.approximate_keys.visits_figure import Figure, filmed
+from nearsight.experiments.studies.approximate_keys.visits_figure import Figure, configured, filmed
+from nearsight.experiments.studies.cachier.scale.configurations import EDGE, FULL
 from nearsight.experiments.traces.plan import PlannedPhoto
+from nearsight.experiments.twin.cost_model import Hardware
 from nearsight.experiments.twin.photos import TwinPhoto
 from nearsight.experiments.twin.session import TwinVisitor
 
@@ -56,3 +58,12 @@ def test_slower_and_wrong_answers_with_the_cache_miss_the_targets() -> None:
     assert len(missed) == 3
     assert sum("p95" in text for text in missed) == 2
     assert sum("wrong" in text for text in missed) == 1
+
+
+def test_edges_have_as_many_workers_as_in_figure_6_4() -> None:
+    for tiers, where in ((EDGE, "off"), (FULL, "edge"), (FULL, "device")):
+        played = configured(tiers, where, Hardware(edge=7))
+        assert played.edge is not None
+        assert played.edge.server.workers == 7
+        enabled = {"edge": played.edge.result_cache.enabled, "device": played.device.result_cache.enabled}
+        assert [place for place, on in enabled.items() if on] == ([] if where == "off" else [where])

@@ -105,3 +105,19 @@ def test_misses_of_a_smoke_run_have_no_known_reason() -> None:
     missed = [target for target in figure.targets(figure.metrics(rows)) if not target.reached]
     assert len(missed) == 2
     assert all(target.note.startswith("at visitors 1") for target in missed)
+
+
+def test_a_reason_that_the_measurement_contradicts_is_not_given() -> None:
+    rows = stored_rows(list(VARIABLES[VISITORS]), lambda _point, _tiers: 100.0)
+    for row in rows:
+        row["edge_cpu"] = "0.5" if row["visitors"] == "80" else row["edge_cpu"]
+    missed = [target for target in Figure6x4().targets(Figure6x4().metrics(rows)) if not target.reached]
+    assert missed[1].note.startswith("at visitors 1")
+
+
+def test_a_smoke_run_with_only_a_value_that_is_not_judged_has_no_target_of_the_shape() -> None:
+    figure = Figure6x7()
+    rows = stored_rows([OperatingPoint(sections=1)], as_printed, smoke=True)
+    shapes = [target.text for target in figure.targets(figure.metrics(rows)) if "largest p50" in target.text]
+    assert not any("adaptive extraction" in text for text in shapes)
+    assert shapes

@@ -12,7 +12,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.registry import experiments, find_experiment
 from nearsight.experiments.framework.running import cells_of
-from nearsight.experiments.studies.cachier.scale.configurations import FULL, ORDER
+from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.operating_point import (
     BASELINE,
     VARIABLES,
@@ -158,3 +158,16 @@ def test_a_picture_of_the_testbed_has_its_errors() -> None:
     assert "late" not in words
     late = world_in_words(world_of([*rows, {**rows[0], "late_p99_ms": "300.0"}]))
     assert "NOT RELIABLE: photos sent up to 300 ms late" in late
+
+
+def test_the_table_compares_the_values_that_are_judged_and_names_the_other_one() -> None:
+    points = list(dict.fromkeys(point for some in VARIABLES.values() for point in some))
+    rows = [
+        *stored_rows(points, lambda point, _tiers: 900.0 if point.network == "Slow" else 300.0, runs=1),
+        *stored_rows([OperatingPoint(visitors=10)], p50, unknown=STRANGERS, runs=1),
+    ]
+    lines = [*Table().table(Table().metrics(rows))]
+    of_network = {line["system"]: line for line in lines if line["variable"] == "network"}
+    cloud, full = of_network[NAMES[ONLY_CLOUD]], of_network[NAMES[FULL]]
+    assert (cloud["dissertation"], cloud["most / least"]) == ("flat, except at Slow", "1.00")
+    assert (full["dissertation"], full["most / least"]) == ("flat", "3.00")
