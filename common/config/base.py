@@ -179,6 +179,8 @@ def load_settings(
     section: str,
     config: Path | None = None,
     overrides: Mapping[str, object] | None = None,
+    *,
+    environment: bool = True,
 ) -> Loaded[S]:
     """Merge defaults, file, environment and flags; later sources take precedence.
 
@@ -193,6 +195,8 @@ def load_settings(
     overrides : Mapping, optional
         Dotted key → value from flags. ``None`` means that the flag was not given; text is parsed like an
         environment variable.
+    environment : bool
+        Whether to read the environment.
 
     Raises
     ------
@@ -201,7 +205,8 @@ def load_settings(
     """
     keys = setting_keys(settings_class)
     merged: dict[str, Setting] = {}
-    for key, setting in (*_from_file(section, config, keys), *_from_environment(section), *_flags(overrides)):
+    from_environment = _from_environment(section) if environment else ()
+    for key, setting in (*_from_file(section, config, keys), *from_environment, *_flags(overrides)):
         check_key(keys, key, setting.origin)
         merged[key] = _parsed(settings_class, keys, key, setting) if setting.is_text else setting
     origins = {key: merged[key].origin if key in merged else DEFAULT_ORIGIN for key in keys}

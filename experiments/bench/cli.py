@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import output_console, print_json, print_line
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.files import check_writable
 from nearsight.experiments.framework.extra import require_experiments
 
@@ -158,9 +159,21 @@ def _run_targets(
 
 @contextmanager
 def _logs(out: Path | None) -> Iterator[Path]:
-    """A folder for logs: in ``out``, or a temporary one."""
-    with TemporaryDirectory(prefix="nearsight-bench-") as folder:
-        yield out / "logs" if out else Path(folder)
+    """A folder for logs: in ``out``, or a temporary one. An error may name a log, so it keeps the folder."""
+    if out:
+        yield out / "logs"
+        return
+    folder = Path(mkdtemp(prefix="nearsight-bench-"))
+    try:
+        yield folder
+    except NearsightError:
+        with suppress(OSError):
+            folder.rmdir()  # only if it is empty
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @app.command()

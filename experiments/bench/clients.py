@@ -154,7 +154,10 @@ def run_honest_clients(parent: Connection, victim: Victim) -> None:
                     ask(channel, number, newcomer=True)
 
     parent.send("ready")
-    for number in range(CLIENTS):
-        threading.Thread(target=client, args=(number,)).start()
-    parent.recv()
-    over.set()
+    try:
+        for number in range(CLIENTS):
+            threading.Thread(target=client, args=(number,)).start()
+        with suppress(EOFError):  # the parent was killed
+            parent.recv()
+    finally:
+        over.set()  # the threads would ask for ever

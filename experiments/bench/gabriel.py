@@ -11,12 +11,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from nearsight.common.errors import Unavailable
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
@@ -44,15 +44,16 @@ def gabriel_server(folder: Path, edge: str) -> Iterator[tuple[Callable[[bytes], 
             yield _asking(connection), server
 
 
-@contextmanager
-def _connected(port: int) -> Iterator[Any]:
+def _connected(port: int) -> ClientConnection:
+    """Connect as soon as the server listens."""
     until_s = time.monotonic() + _START_S
-    while time.monotonic() < until_s:
-        with suppress(OSError), connect(f"ws://localhost:{port}", max_size=None) as connection:
-            yield connection
-            return
+    while True:
+        try:
+            return connect(f"ws://localhost:{port}", max_size=None)
+        except OSError as error:
+            if time.monotonic() > until_s:
+                raise Unavailable("the server of Gabriel did not start") from error
         time.sleep(0.1)
-    raise Unavailable("the server of Gabriel did not start")
 
 
 def _asking(connection: Any) -> Callable[[bytes], str]:

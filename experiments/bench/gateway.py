@@ -21,6 +21,7 @@ import cv2
 import numpy as np
 from websockets.sync.client import connect
 
+from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.images import load_colour
 from nearsight.common.request.answer import answer_of
 from nearsight.common.rpc.client import Channel, Stub
@@ -44,7 +45,7 @@ from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 
 MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
 MAX_ADDED_MS = 2.0
-_TIMEOUT_S = 10.0
+_TIMEOUT_S, _FILL_S = 10.0, 60.0
 _JPEG_QUALITY = 80
 """JPEG quality of a browser's photos, whose longer side has 640 pixels."""
 
@@ -104,14 +105,28 @@ def deployed(
 
 
 def _fill(endpoint: str, photos: Sequence[bytes]) -> None:
-    """Send photos until the edge answers all of them without the cloud, for at most a minute."""
+    """Send photos until the edge answers all that show a known object without the cloud.
+
+    Raises
+    ------
+    Unavailable
+        If it does not within a minute, or knows none of them.
+    """
     with Channel(endpoint, client_id="filling") as channel:
         recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
-        until_s = time.monotonic() + 60.0
-        while time.monotonic() < until_s:
+        until_s = time.monotonic() + _FILL_S
+        while True:
             answers = [_ask(recognition, photo) for photo in photos]
-            if all(answer.answered_by == "edge" for answer in answers if answer.found is not None):
+            by = [answer.answered_by for answer in answers if answer.found is not None]
+            if by and all(tier == "edge" for tier in by):
                 return
+            if time.monotonic() > until_s:
+                unknown, itself = len(photos) - len(by), by.count("edge")
+                raise Unavailable(
+                    f"after {_FILL_S:.0f} s, the edge recognises {itself} of {len(photos)} photos itself; "
+                    f"{unknown} are unknown",
+                    advice="is the machine too busy?",
+                )
             time.sleep(0.5)
 
 

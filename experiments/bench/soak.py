@@ -91,7 +91,7 @@ class _Soak:
         self._photos = [(str(one.path), one.object_id) for one in museum.dataset.queries]
         self._database = museum.database
         self._folder = folder
-        self._rng = random.Random(seed)
+        self._seed, self._rng = seed, random.Random(seed)
         self._stack = stack
         self._group = stack.enter_context(ProcessGroup(folder))
         self._started: Counter[str] = Counter()
@@ -251,7 +251,8 @@ class _Soak:
         """Start an application."""
         self._started[name] += 1
         tiers = self._listen["edge"], self._listen["cloud"]
-        seed, log = f"{name} {self._started[name]}", self._folder / f"{name}.log"
+        seed = f"{name} {self._started[name]}, seed {self._seed}"
+        log = self._folder / f"{name}.log"
         self._applications[name] = Application(self._stack, tiers, self._photos, seed, log)
 
     def _wait_and_check(self, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -142,4 +143,4 @@ def _print_demo(scenario: Scenario, result: DemoResult) -> None:
     )
     print_line("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
     print_line("         recall and precision of the whole catalogue:")
-    print_line(f"         nearsight evaluate {result.museum}")
+    print_line(f"         nearsight evaluate {quote(str(result.museum))}")

@@ -30,6 +30,7 @@ from nearsight.experiments.framework.signals import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.rig.sequence import Tally
 from nearsight.experiments.rig.session import Session, Tiers
+from nearsight.experiments.rig.tiers import NO_CONFIG
 
 NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}
 """The demo shows the effect of the edge, so its devices do not prefetch."""
@@ -67,14 +68,19 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         If a setting is wrong (before anything is created), another demo runs in the folder, a process cannot
         be started or ends early, or a request got no answer.
     """
-    load_settings(EdgeSettings, "edge", overrides=flag_overrides((*scenario.edge, *scenario.compared)))
-    edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
-    if not edge.settings.standby_mb:
+    _edge_settings((*scenario.edge, *scenario.compared))
+    if not _edge_settings(scenario.edge).standby_mb:
         scenario = replace(scenario, alone=0.0)
     check_writable(folder / SUMMARY)
     folder = folder.resolve()
     with locked(folder, wait=False):
         return _run(scenario, folder)
+
+
+def _edge_settings(given: Sequence[str]) -> EdgeSettings:
+    """The settings of an edge that gets these assignments; like the edge, without the user's own settings."""
+    overrides = flag_overrides(given)
+    return load_settings(EdgeSettings, "edge", Path(NO_CONFIG), overrides, environment=False).settings
 
 
 def _run(scenario: Scenario, folder: Path) -> DemoResult:

@@ -65,8 +65,13 @@ def check_picture(path: Path) -> None:
     check_writable(path)
 
 
+def picture_path(path: Path) -> Path:
+    """The file that `save` writes: .png is added to a name without an end."""
+    return path if path.suffix else path.with_name(f"{path.name}.png")
+
+
 def save(picture: Picture, path: Path, dpi: int = 160) -> None:
-    """Write a picture in the format that the end of the name states; .png is added to a name without an end.
+    """Write a picture to `picture_path`, in the format that the end of the name states.
 
     Raises
     ------
@@ -75,7 +80,7 @@ def save(picture: Picture, path: Path, dpi: int = 160) -> None:
     ValueError
         If the format is unknown.
     """
-    path = path if path.suffix else path.with_name(f"{path.name}.png")
+    path = picture_path(path)
     data = BytesIO()
     picture.savefig(data, format=path.suffix[1:], dpi=dpi)
     write_atomically(path, data.getvalue())

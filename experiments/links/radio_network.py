@@ -95,15 +95,17 @@ class RadioNetwork(NamespaceNetwork):
     def _write(self, line: str) -> None:
         if self._access_point is None or self._access_point.stdin is None:
             raise SetupError("the radio network is not running")
-        self._access_point.stdin.write(line + "\n")
-        self._access_point.stdin.flush()
+        try:
+            self._access_point.stdin.write(line + "\n")
+            self._access_point.stdin.flush()
+        except BrokenPipeError:
+            raise _ended(self._access_point) from None
 
     def _read_line(self) -> str:
         process = self._access_point
         line = process.stdout.readline() if process is not None and process.stdout is not None else ""
         if process is not None and not line:
-            reason = process.communicate()[1].strip().splitlines()[-1:]
-            raise SetupError(f"the access point has ended: {' '.join(reason)}")
+            raise _ended(process)
         return line
 
     def _remove(self) -> None:
@@ -115,6 +117,12 @@ class RadioNetwork(NamespaceNetwork):
                 process.kill()
                 process.communicate()
         super()._remove()
+
+
+def _ended(access_point: subprocess.Popen[str]) -> SetupError:
+    """The error of an access point that has ended, with the last line of its error output."""
+    reason = access_point.communicate()[1].strip().splitlines()[-1:]
+    return SetupError(f"the access point has ended: {' '.join(reason)}")
 
 
 class AccessPoint:

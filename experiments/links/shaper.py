@@ -2,7 +2,8 @@
 
 It calibrates itself, listens, announces its endpoint together with its measured error, and writes its byte
 counters to a file, once a second and at the end. SIGUSR1 breaks all connections, like a link failure that is
-long enough for clients to notice. SIGHUP makes it read a new shape from its control file.
+long enough for clients to notice. SIGHUP makes it read a new shape from its control file; without one, SIGHUP
+ends it, like any daemon whose terminal is closed, unless it was ignored before, as under ``nohup``.
 """
 
 from __future__ import annotations
@@ -31,8 +32,6 @@ from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 
 STATS_PERIOD_S = 1.0
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
-_HANDLED = (*_STOPPING, signal.SIGUSR1, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def read_shape(path: Path) -> LinkShape:
 def run_shaper(
     settings: ShaperSettings, announce: Path | None, ready: Callable[[str], None] = lambda _endpoint: None
 ) -> None:
-    """Serve until SIGTERM or SIGINT; calls ``ready`` with the endpoint for clients.
+    """Serve until SIGTERM, SIGINT or, without a control file, SIGHUP; calls ``ready`` with the endpoint.
 
     Raises
     ------
@@ -135,8 +134,13 @@ def run_shaper(
             write_json(Path(settings.stats), proxy.as_dict())
 
     arrived = SimpleQueue[int]()
+    stopping, others = [signal.SIGTERM, signal.SIGINT], [signal.SIGUSR1]
+    if settings.control:
+        others.append(signal.SIGHUP)
+    elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        stopping.append(signal.SIGHUP)
     # A handler may call `put`, which waits for no lock.
-    with proxy, handled(lambda number, _frame: arrived.put(number), *_HANDLED):
+    with proxy, handled(lambda number, _frame: arrived.put(number), *stopping, *others):
         count()
         host, port = proxy.address
         endpoint = f"tcp://{host}:{port}"
@@ -145,7 +149,7 @@ def run_shaper(
             write_announcement(announce, "shaper", endpoint, calibration=measured)
         ready(endpoint)
         received = 0
-        while received not in _STOPPING:
+        while received not in stopping:
             with suppress(Empty):
                 received = arrived.get(timeout=STATS_PERIOD_S)
                 if received == signal.SIGUSR1:

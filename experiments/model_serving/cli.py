@@ -70,7 +70,7 @@ def plan(
     policies that know the future requests.
     """
     require_experiments("plan", ("matplotlib",))
-    from nearsight.experiments.framework.drawing import check_picture
+    from nearsight.experiments.framework.drawing import check_picture, picture_path
     from nearsight.experiments.model_serving import planning
     from nearsight.experiments.traces.model_requests import read_events
 
@@ -78,6 +78,7 @@ def plan(
         raise InvalidArgument(
             f"--p95-ms {p95_ms:g} is not a positive number", advice="for example --p95-ms 900"
         )
+    figure = picture_path(figure)
     check_picture(figure)
     requests = read_events(log)
     known = costs_from(folder, costs)

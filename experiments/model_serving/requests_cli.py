@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -87,8 +88,8 @@ def make_requests(
     if 0 < requests < len(made):
         made = made.downsampled(requests / len(made), rng)
     write_events(out, made)
-    source = f"--folder {folder}" if costs is None else f"--costs {costs}"
+    source = ("--folder", str(folder)) if costs is None else ("--costs", str(costs))
     networks = counted(int(np.count_nonzero(made.counts())), "network")
     called = counted(len(np.unique(functions)), "function")
     print_line(f"{out}: {len(made):,} requests, from the calls of {called}, for {networks}")
-    print_line(f"next: nearsight plan {out} {source}")
+    print_line(f"next: {shlex.join(('nearsight', 'plan', str(out), *source))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -49,8 +50,9 @@ def generate(
         f"{out}: {objects} exhibits, {objects * photos} photos of them and {unknown} of others "
         f"(seed {seed}, difficulty {hardness:g})"
     )
-    print_line(f"next: nearsight cloud ingest {out} --database cloud.db --catalogue museum")
-    print_line(f"to view it: nearsight museum sheet {out} --out sheet.png")
+    there = quote(str(out))
+    print_line(f"next: nearsight cloud ingest {there} --database cloud.db --catalogue museum")
+    print_line(f"to view it: nearsight museum sheet {there} --out sheet.png")
 
 
 @app.command()

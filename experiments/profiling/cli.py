@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -62,12 +63,12 @@ def profile(
     from nearsight.device.prefetching.device_profile import DeviceProfile
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
-    from nearsight.experiments.framework.drawing import check_picture
+    from nearsight.experiments.framework.drawing import check_picture, picture_path
     from nearsight.experiments.profiling.analysis import analyse
     from nearsight.experiments.profiling.measuring import ProfilingPlan, Progress
     from nearsight.experiments.profiling.picture import draw_profiles
 
-    picture = figure or out.with_suffix(".png")
+    picture = picture_path(figure or out.with_suffix(".png"))
     check_writable(out)
     check_picture(picture)
     if picture == out:
@@ -103,7 +104,8 @@ def profile(
         _print_table_4_1(profiles)
     else:
         _print_measurements(profiles[0], plan)
-    print_line(f"written to {out}; use it with: nearsight {'device' if device else 'edge'} --profile {out}")
+    tier = "device" if device else "edge"
+    print_line(f"written to {out}; use it with: nearsight {tier} --profile {quote(str(out))}")
 
 
 def _print_measurements(profile: CacheProfile, plan: ProfilingPlan) -> None:

@@ -36,7 +36,7 @@ LOG_LINES = 3
 MARK = "nearsight-testbed"
 """Name of the file that marks a folder as safe to delete."""
 MOUNTS = "/proc/mounts"
-_REMOVAL_TIMEOUT_S = 60.0
+REMOVAL_TIMEOUT_S = 60.0
 """Timeout of the removal of a control group: processes that wait for a busy core end slowly."""
 _PR_SET_PDEATHSIG = 1
 _CHILDREN: dict[int, subprocess.Popen[str]] = {}
@@ -48,8 +48,9 @@ class AgentError(Exception):
 
 
 def check(order: Order) -> Answer:
-    """Properties of this node, and what it lacks to run nearsight."""
-    modules = [module for module in ("venv", "ensurepip") if importlib.util.find_spec(module) is None]
+    """Properties of this node, and what it lacks to run nearsight, with ``environment`` in one of its own."""
+    needed = ("venv", "ensurepip") if order.get("environment") else ()
+    modules = [module for module in needed if importlib.util.find_spec(module) is None]
     missing = [f"Python's module {module} (Debian: apt-get install python3-venv)" for module in modules]
     parent = order["folder"]
     while not os.path.isdir(parent):
@@ -299,7 +300,7 @@ def limit(limits: Order) -> list[str]:
 
 def remove_group(group: str) -> None:
     """Kill the remaining processes of a control group and remove it."""
-    deadline_s = time.monotonic() + _REMOVAL_TIMEOUT_S
+    deadline_s = time.monotonic() + REMOVAL_TIMEOUT_S
     while os.path.isdir(group):
         for pid in read_text(os.path.join(group, "cgroup.procs")).split():
             with contextlib.suppress(ProcessLookupError):

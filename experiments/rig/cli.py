@@ -101,7 +101,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
     --visitor. After Ctrl-C or SIGTERM, the rows of all completed requests are kept.
     """
     from nearsight.common.config.base import load_settings
-    from nearsight.common.errors import InvalidArgument
+    from nearsight.common.errors import Cancelled, InvalidArgument
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
     from nearsight.experiments.framework.signals import termination_as_interrupt
@@ -155,9 +155,11 @@ def replay(  # noqa: PLR0917  typer calls it by name
         with termination_as_interrupt(), bar as advance:
             rows, cpu_s = run_device(options, settings, plan, on_row)
     except KeyboardInterrupt:
-        if out is not None and done:
-            write_rows(out, sorted(done, key=lambda row: row.number))
-            print_line(f"stopped: {out} has {len(done)} of {len(plan)} rows", err=True)
+        # The interruption itself cancelled requests that were open.
+        kept = [row for row in done if row.outcome != Cancelled.__name__]
+        if out is not None and kept:
+            write_rows(out, sorted(kept, key=lambda row: row.number))
+            print_line(f"stopped: {out} has {len(kept)} of {len(plan)} rows", err=True)
         raise
     if events:
         write_event({"cpu_s": cpu_s})

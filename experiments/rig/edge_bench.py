@@ -59,10 +59,12 @@ class CacheBench:
     """Cloud, link and edges."""
     devices: Mapping[str, Recognizer]
     """One device per edge, by the edge's cache size."""
+    objects: int
+    """Number of objects in the catalogue."""
 
     def warm_up(self, requests: Sequence[tuple[str, str]]) -> None:
         """Report earlier requests to every edge; static caches then hold the most frequent objects."""
-        held = {size: None if size == ADAPTIVE else int(size) for size in self.devices}
+        held = {size: None if size == ADAPTIVE else min(int(size), self.objects) for size in self.devices}
         self.running.warm_up(requests, held, with_models=True, timeout_s=120.0)
 
     def settle(self, requests: Sequence[BenchRequest]) -> None:
@@ -132,7 +134,7 @@ def cache_bench(
             size: opened.enter_context(Recognizer(endpoint_of(edge), None, CATALOGUE, settings=settings))
             for size, edge in running.edges.items()
         }
-        yield CacheBench(running, devices)
+        yield CacheBench(running, devices, objects)
 
 
 def policy_settings(size: str, objects: int) -> dict[str, str]:

@@ -68,6 +68,10 @@ class Place(ABC):
     def describe(self, daemon: str) -> str:
         """Name of a daemon of this place in messages."""
 
+    def log_place(self, daemon: str) -> str:
+        """Where the log of a daemon is, in messages."""
+        return f"{self.path(daemon)}.log"
+
 
 class Process:
     """One process at a place."""
@@ -127,7 +131,7 @@ class Process:
     def _failure(self, message: str, kind: type[NearsightError] = SetupError) -> NearsightError:
         return kind(
             f"{self.place.describe(self.name)} {message}: {self.last_lines()}",
-            advice=f"its log is {self.place.path(self.name)}.log",
+            advice=f"its log is {self.place.log_place(self.name)}",
         )
 
 

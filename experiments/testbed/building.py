@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 
+import xxhash
+
 from nearsight.common.catalogue.schema import FORMAT
 from nearsight.common.database.files import copy_database
 from nearsight.common.errors import InternalError
@@ -209,7 +211,8 @@ class Builder:
             upstream,
             link.shape,
             stats=self.nodes[host.name].path(f"counters-to-{server}.json"),
-            seed=self.inventory.seed,
+            # Links of the same shape must not break at the same times.
+            seed=xxhash.xxh32_intdigest(f"{self.inventory.seed} {host.name} {server}".encode()),
             listen=self._listen(host, 0) if host.node in gateways else "tcp://127.0.0.1:0",
             kernel=part or UNSHAPED,
             probe=probes[peer] if part else "",

@@ -60,7 +60,7 @@ def up(
 ) -> None:
     """Start the daemons and links of an inventory; they run until `nearsight testbed down`."""
     from nearsight.experiments.testbed.reading import read_inventory
-    from nearsight.experiments.testbed.testbed import bring_up
+    from nearsight.experiments.testbed.testbed import bring_up, command_line
 
     folder = state_folder(inventory, state)
     built = bring_up(
@@ -78,20 +78,22 @@ def up(
         print_line(
             "OFF: the link differs from the request, as on a busy machine; `down` and `up` calibrate it again"
         )
-    print_line(f"State and logs: {folder}; stop it with: nearsight testbed down {inventory}")
+    print_line(f"State and logs: {folder}; stop it with: {command_line('down', state, inventory)}")
 
 
 @app.command()
 def status(inventory: InventoryArgument, state: StateOption = None, as_json: JsonOption = False) -> None:
     """Print the state of every node and daemon; exit code 0 only if all run."""
     from nearsight.experiments.testbed.state import load_state
+    from nearsight.experiments.testbed.testbed import command_line
     from nearsight.experiments.testbed.testbed import status as ask
 
     folder = state_folder(inventory, state)
     found = load_state(folder)
     if found is None:
         raise NotFound(
-            f"no testbed is up in {folder}", advice=f"start it with: nearsight testbed up {inventory}"
+            f"no testbed is up in {folder}",
+            advice=f"start it with: {command_line('up', state, inventory)}",
         )
     hosts = ask(found, folder)
     troubles = _troubles(found, hosts)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nearsight
 from nearsight.common.errors import NotFound, SetupError
-from nearsight.experiments.testbed.nodes import Node, venv_path, venv_python
+from nearsight.experiments.testbed.nodes import WHEEL_MARK, Node, venv_path, venv_python
 from nearsight.experiments.testbed.shells import last_line
 
 INSTALL_TIMEOUT_S = 1800.0
@@ -99,16 +99,16 @@ def deploy(node: Node, wheel: Path) -> bool:
         If the node cannot create an environment, or a library has no build for it; with pip's last message.
     """
     host = node.host
-    whole = f"{hashlib.sha256(wheel.read_bytes()).hexdigest()} {host.spec.python}"
-    venv, mark = venv_path(host), f"{venv_path(host)}/nearsight-wheel"
+    python = _output_of(node, [host.spec.python, *_REAL_PYTHON]).strip()  # python3 may have been upgraded
+    whole = f"{hashlib.sha256(wheel.read_bytes()).hexdigest()} {python}"
+    venv, mark = venv_path(host), f"{venv_path(host)}/{WHEEL_MARK}"
     if _output_of(node, ["cat", mark]) == whole:
         return False
+    node.shell.run(["rm", "-f", mark])  # an installation that is interrupted leaves neither wheel whole
     remote = f"{host.spec.folder}/{wheel.name}"
     node.shell.put(wheel, remote)
     make = [host.spec.python, "-m", "venv", *(["--system-site-packages"] * host.spec.system_packages), venv]
-    if _output_of(node, [venv_python(host), *_REAL_PYTHON]) != _output_of(
-        node, [host.spec.python, *_REAL_PYTHON]
-    ):
+    if _output_of(node, [venv_python(host), *_REAL_PYTHON]).strip() != python:
         make.append("--clear")  # an environment that may exist was created by another Python
     _install(node, make)
     pip = [venv_python(host), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -285,7 +285,7 @@ class Inventory(_Table):
     wheel: LocalPath | None = None
     """Wheel that SSH nodes install. Default: built from this working tree."""
     seed: int = Field(default=1, ge=0)
-    """Seed of jitter and losses."""
+    """Seed of jitter and losses; each link derives its own from it."""
 
     def hosts(self) -> tuple[Host, ...]:
         """All hosts, in the order of the file."""

@@ -27,9 +27,13 @@ AGENT = Path(agent.__file__)
 _NEEDED = """import sys; sys.exit(sys.version_info < (3, 11) and '{0} is Python {1}, nearsight needs 3.11: \
 install a newer one, and name it as python in the node'.format(sys.executable, sys.version.split()[0]))"""
 """Any Python can run this program, which reports a version that is too old; the agent needs a recent one."""
-_OWN = """[ ! -e "$1/venv" ] || [ -e "$1/agent.py" ] || {
+_OWN = """[ ! -e "$1/venv" ] || [ -e "$1/agent.py" ] || [ -e "$1/venv/$2" ] || {
 echo "$1/venv was not created by a testbed: name another folder in the node" >&2; exit 1; }"""
 """Refuses a folder with an environment of the user, which would be replaced, and removed with the testbed."""
+WHEEL_MARK = "nearsight-wheel"
+"""Name of the file in an environment of nearsight that says which wheel is installed there."""
+_GROUPS = 2
+"""Maximum number of control groups of a node, which are removed one after the other."""
 _LISTED_FAILURES = 4
 """Maximum number of further failed nodes that an error message names."""
 
@@ -51,6 +55,8 @@ class Node(Place):
     """Name of its control group for limited processes."""
     agent: str = str(AGENT)
     """Path of the agent on the node."""
+    logs: str = ""
+    """Folder on this machine for the logs of an SSH node, which are copied when the testbed is taken down."""
 
     def prepare(self) -> Mapping[str, Any]:
         """Copy the agent to the node, create the folder, and return the properties of the node.
@@ -60,10 +66,8 @@ class Node(Place):
         SetupError
             If the node lacks requirements of nearsight; names all of them. Or if its folder is the user's.
         """
-        if self.host.spec.kind == "ssh":
-            self.shell.run(["sh", "-c", _OWN, "sh", self.host.spec.folder])
         self.bring_agent()
-        facts: Mapping[str, Any] = self.order("check", disk_mb=200)
+        facts: Mapping[str, Any] = self.order("check", disk_mb=200, environment=self.host.spec.kind == "ssh")
         missing = list(facts["missing"])
         if self.host.limited and not facts["cgroup"]:
             missing.append("writable cgroups (root on Linux), which its profile needs")
@@ -75,7 +79,15 @@ class Node(Place):
         return facts
 
     def bring_agent(self) -> None:
-        """Copy the agent to the node, unless the node uses the one of this package."""
+        """Copy the agent to the node, unless the node uses the one of this package.
+
+        Raises
+        ------
+        SetupError
+            If the folder is the user's: nothing is copied to it. Or if the node's Python is too old.
+        """
+        if self.host.spec.kind == "ssh":
+            self.shell.run(["sh", "-c", _OWN, "sh", self.host.spec.folder, WHEEL_MARK])
         if self.agent != str(AGENT):
             self.shell.run([self._agent_python, "-c", _NEEDED])
             self.shell.put(AGENT, self.agent)
@@ -87,6 +99,12 @@ class Node(Place):
     def describe(self, daemon: str) -> str:
         """Name of the daemon and of its host."""
         return f"{daemon} on {self.host.name}"
+
+    def log_place(self, daemon: str) -> str:
+        """Where its log is; the logs of an SSH node are copied to this machine before they are removed."""
+        if self.logs:
+            return f"{self.logs}/{daemon}.log once the testbed is down"
+        return Place.log_place(self, daemon)
 
     def put(self, source: Path, name: str) -> str:
         """Copy a file to the node; returns its path there."""
@@ -124,7 +142,8 @@ class Node(Place):
 
     def remove(self, *, files: bool) -> None:
         """Remove the node's limits, and its folder if ``files``; the caller stops all daemons before."""
-        self.order("clear", group=self.group, folder_too=files)
+        timeout_s = _GROUPS * agent.REMOVAL_TIMEOUT_S
+        self.order("clear", group=self.group, folder_too=files, timeout_s=timeout_s)
 
     def order(self, command: str, /, **order: object) -> Any:
         """Run the agent on the node; see `Place`."""
@@ -202,13 +221,14 @@ class Nodes:
 
 
 def _node(state: TestbedState, host: Host, folder: Path) -> Node:
-    group = f"nearsight-{state.testbed_id}-{host.name}"
+    group, here = f"nearsight-{state.testbed_id}-{host.name}", str(folder.resolve() / "nodes" / host.name)
     if host.spec.kind == "ssh":
         there, own = host.spec.folder, f"{state.testbed_id}-{host.name}"
         shell = SshShell(host)
-        return Node(host, shell, f"{there}/{own}", venv_python(host), (), group, f"{there}/agent.py")
+        agent_there = f"{there}/agent.py"
+        return Node(host, shell, f"{there}/{own}", venv_python(host), (), group, agent_there, here)
     prefix = namespace_of(state.testbed_id, host).prefix if host.spec.kind == "namespace" else ()
-    return Node(host, Shell(), str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group)
+    return Node(host, Shell(), here, sys.executable, prefix, group)
 
 
 def venv_path(host: Host) -> str:

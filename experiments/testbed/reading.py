@@ -106,6 +106,8 @@ def _in_node(where: str, node: NodeSpec) -> Iterator[str]:
     if ":" in reached:
         problem = f"daemons cannot be reached at IPv6 addresses such as {reached!r}"
         yield f"{where}: {problem}: use an IPv4 address or a name"
+    if node.kind == "namespace" and node.address:
+        yield f"{where}: address is not for nodes of kind 'namespace', which have a network of their own"
     if node.kind == "ssh" and not node.host:
         yield f"{where}: an SSH node needs a host"
     if node.kind == "ssh" and node.count > 1:

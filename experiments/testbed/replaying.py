@@ -14,12 +14,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from nearsight.common.errors import InternalError, NearsightError, SetupError, Unavailable
+from nearsight.common.logging import get_logger
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.replay import ReplayOptions, make_plan
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 from nearsight.experiments.rig.sequence import DevicePlan, SessionSteps, Tally
+from nearsight.experiments.rig.tiers import NO_CONFIG
 from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, OnStage, bring_files
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
@@ -85,7 +87,11 @@ class Replay(SessionSteps[dict[str, object]]):
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """Bring the testbed up, and take it down."""
+        """Bring the testbed up, and take it down.
+
+        If the replay succeeded but a node cannot be reached afterwards, this is only logged: the rows are
+        complete. What could not be removed stays in the state, for the next run or ``down``.
+        """
         self.state = bring_up(self._part.inventory, self._folder, on_stage=self._on_stage, of_run=True)
         try:
             with Nodes(self.state, self._folder) as self.nodes, TemporaryDirectory() as scratch:
@@ -96,7 +102,10 @@ class Replay(SessionSteps[dict[str, object]]):
             with suppress(NearsightError):
                 take_down(self._folder)
             raise
-        take_down(self._folder)
+        try:
+            take_down(self._folder)
+        except Unavailable as error:
+            get_logger("experiments.testbed").warning("not taken down", reason=str(error))
 
     def warm_up(self) -> None:
         """Wait until servers are ready, then warm up each edge on its own node with the earlier visits."""
@@ -173,7 +182,7 @@ class Replay(SessionSteps[dict[str, object]]):
             deadline_s = time.monotonic() + READY_TIMEOUT_S
             while True:
                 try:
-                    self._run_beside(daemon, ["nearsight", "status", daemon.endpoint])
+                    self._run_beside(daemon, ["nearsight", "status", daemon.endpoint, "--config", NO_CONFIG])
                     break
                 except (SetupError, Unavailable) as error:
                     if time.monotonic() > deadline_s:

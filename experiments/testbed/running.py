@@ -140,7 +140,7 @@ def _check_settings(inventory: Inventory, configuration: str, scratch: Path) -> 
             given["recognizer.peers.allowed"] = scratch
         overrides = flag_overrides(assignments(given)[1::2])
         try:
-            load_settings(settings_class, section, Path(NO_CONFIG), overrides)
+            load_settings(settings_class, section, Path(NO_CONFIG), overrides, environment=False)
         except ConfigurationError as error:
             problem = error.message.removeprefix(f"{FLAG_ORIGIN}: ")
             raise ConfigurationError(
@@ -156,7 +156,8 @@ def run_cell(
     Raises
     ------
     NearsightError
-        If any step fails; then nothing is stored, and the testbed is down.
+        If any step up to the collection of the rows fails; then nothing is stored, and the testbed is down,
+        except for nodes that cannot be reached.
     """
     with locked(state_folder, RUN_LOCK_FILE):
         part = _part(inventory, cell, state_folder / "material")

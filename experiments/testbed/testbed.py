@@ -6,6 +6,7 @@ Daemons outlive the command that started them. The steps of ``up`` are in `build
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
@@ -93,7 +94,7 @@ def bring_up(
             of_whom = "the testbed of a run" if left.of_run else "a testbed"
             raise SetupError(
                 f"{of_whom} is up in {folder}, or was not removed completely",
-                advice="remove it with `nearsight testbed down` and this inventory",
+                advice=f"remove it with: {command_line('down', folder)}",
             )
         shutil.rmtree(folder / "nodes", ignore_errors=True)
         state = TestbedState(inventory, of_run)
@@ -174,6 +175,15 @@ def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
     return tuple(cleared)
 
 
+def command_line(command: str, state: Path | None, inventory: Path = Path("INVENTORY.toml")) -> str:
+    """A command ``nearsight testbed`` for messages, for a shell.
+
+    ``down`` finds a testbed that is up by its folder ``state``, and then does not read the inventory.
+    """
+    folder = [] if state is None else ["--state", str(state)]
+    return shlex.join(["nearsight", "testbed", command, str(inventory), *folder])
+
+
 def _purge(node: Node) -> str:
     """Remove the installation on an SSH node; returns its description, or empty if nothing was removed."""
     place = node.host.spec.folder
@@ -197,7 +207,8 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
         remove_network(state.testbed_id)
     if failures and state.prepared:
         raise Unavailable(
-            "; ".join(failures), advice="run `nearsight testbed down` again when the node can be reached"
+            "; ".join(failures),
+            advice=f"run `{command_line('down', folder)}` again when the node can be reached",
         )
     (folder / STATE_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder / "keys", ignore_errors=True)
@@ -208,7 +219,7 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
 def _clear(node: Node, folder: Path, purge: bool) -> str:
     """Stop and remove everything of one node; returns the reason of a failure, or empty."""
     try:
-        with suppress(SetupError):  # on a full disk, the existing agent is used
+        with suppress(SetupError):  # on a full disk, the existing agent is used; a refused folder has none
             node.bring_agent()
         names = list(node.states())
         node.stop([name for name in names if not name.startswith(("cloud", "edge-", "link-"))], grace_s=2.0)

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.errors import Unavailable
+from nearsight.experiments.bench.cli import _logs
+
+
+def test_an_error_keeps_the_temporary_folder_of_the_log_that_it_names() -> None:
+    with pytest.raises(Unavailable), _logs(None) as folder:
+        (folder / "edge.log").touch()
+        raise Unavailable(f"the edge ended; its log is {folder}/edge.log")
+    assert (folder / "edge.log").exists()
+    shutil.rmtree(folder)
+
+    with pytest.raises(Unavailable), _logs(None) as without:
+        raise Unavailable("no photos")
+    with pytest.raises(KeyboardInterrupt), _logs(None) as interrupted:
+        (interrupted / "edge.log").touch()
+        raise KeyboardInterrupt
+    with _logs(None) as finished:
+        (finished / "edge.log").touch()
+    assert not any(one.exists() for one in (without, interrupted, finished))
 
 
 def test_bench_cache_size_prints_rows_and_environment(

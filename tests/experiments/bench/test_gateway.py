@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nearsight.common.clock import ManualClock
+from nearsight.common.errors import Unavailable
 from nearsight.experiments.bench import gateway
 from nearsight.experiments.bench.gateway_streams import Seen, all_streams
 from support.gateway import STREAM, ScriptedEdge, running_gateway
@@ -54,3 +55,19 @@ def test_each_frame_of_a_stream_has_one_counted_outcome(fails: bool) -> None:
     assert (seen.answered, seen.errors["INTERNAL"]) == outcomes
     assert sum(outcomes) > 0
     assert sum(outcomes) + seen.superseded == seen.sent  # a busy machine supersedes frames
+
+
+@pytest.mark.parametrize(
+    ("answered_by", "said"), [("cloud", "0 of 2 photos itself; 1 are"), (None, "2 are unknown")]
+)
+def test_an_edge_that_does_not_answer_itself_is_not_measured(
+    answered_by: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {b"known": answered_by, b"unknown": None}
+    monkeypatch.setattr(gateway, "_FILL_S", 0.0)
+    monkeypatch.setattr(gateway, "Stub", lambda *_: None)
+    monkeypatch.setattr(
+        gateway, "_ask", lambda _stub, photo: SimpleNamespace(found=found[photo], answered_by=found[photo])
+    )
+    with pytest.raises(Unavailable, match=said):
+        gateway._fill("tcp://127.0.0.1:1", [b"known", b"unknown"])

@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,6 +66,17 @@ def test_the_second_half_of_a_short_run_on_a_slow_machine_is_long_enough_for_its
     slow = SlowSoak(clock)
     assert slow.flat_s() >= 9.0
     assert {name for _, name, _ in slow.events} >= {"kill edge", "restart cloud"}
+
+
+def test_the_seed_decides_the_photos_of_applications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[str] = []
+    monkeypatch.setattr(soak, "Application", lambda *given: seeds.append(given[3]))
+    dataset = SimpleNamespace(references=(), queries=())
+    for seed in (1, 1, 2):
+        with ExitStack() as stack:
+            one = soak._Soak(SimpleNamespace(dataset=dataset, database=None), seed, tmp_path, stack)
+            one._start_application("application 1")
+    assert seeds[0] == seeds[1] != seeds[2]
 
 
 @pytest.mark.system

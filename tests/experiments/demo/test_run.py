@@ -60,6 +60,19 @@ def test_an_interrupted_demo_leaves_no_results_of_an_earlier_one(
     assert "results" not in capsys.readouterr().err
 
 
+def test_settings_of_the_user_do_not_change_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nearsight.toml").write_text("[edge]\nstandby_mb = 0\n")
+    played = []
+    monkeypatch.setattr(run, "_run", lambda scenario, _folder: played.append(scenario))
+    run.run_demo(QUICK, tmp_path / "demo")
+    (tmp_path / "nearsight.toml").unlink()
+    monkeypatch.setenv("NEARSIGHT_EDGE__STANDBY_MB", "0")
+    run.run_demo(QUICK, tmp_path / "demo")
+    assert [scenario.alone for scenario in played] == [QUICK.alone] * 2
+    assert QUICK.alone > 0
+
+
 def test_a_second_demo_in_one_folder_is_refused_and_leaves_the_results(
     interrupted: Interrupted, tmp_path: Path
 ) -> None:

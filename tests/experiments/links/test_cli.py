@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,18 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.operation.status import HealthService, ask_status
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.experiments.framework.signals import handled
 from nearsight.experiments.links import shaper
 from nearsight.experiments.links.cli import LISTEN
+from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 from support.waiting import wait_until
 
 
-def test_a_daemon_is_reached_through_the_link_until_it_is_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_daemon_is_reached_through_the_link_until_it_is_stopped(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     announced = tmp_path / "link.json"
     health = HealthService("cloud", lambda: True)
     with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
@@ -33,11 +39,28 @@ def test_a_daemon_is_reached_through_the_link_until_it_is_stopped(tmp_path: Path
                 endpoint, *words = process.stderr.readline().split()
                 (status,) = ask_status([endpoint], timeout_s=100.0)
             finally:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(60)
+                process.kill()
     assert status.ready
     assert words == ["leads", "to", cloud.endpoint, "over", "50", "ms"]
     assert endpoint != cloud.endpoint
     assert process.returncode == 0
+
+
+def test_a_link_under_nohup_survives_the_end_of_its_terminal() -> None:
+    stops = []
+
+    def ready(_endpoint: str) -> None:
+        signal.raise_signal(signal.SIGHUP)
+        stops.append(signal.getsignal(signal.SIGHUP))
+        signal.raise_signal(signal.SIGTERM)
+
+    settings = shaper.ShaperSettings("tcp://127.0.0.1:1", LinkShape(), calibrated=False)
+    with handled(signal.SIG_IGN, signal.SIGHUP):
+        shaper.run_shaper(settings, None, ready)
+    assert stops == [signal.SIG_IGN]
 
 
 def test_a_link_that_ends_early_is_an_error(

@@ -2,13 +2,16 @@
 
 import math
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, SetupError
 from nearsight.experiments.links.radio import Delivery, RadioChannel, RadioSettings, airtime_s
+from nearsight.experiments.links.radio_network import RadioNetwork
 
 CLEAR = RadioSettings(error_rate=0.0)
 FRAME = bytes(1000)
@@ -124,3 +127,14 @@ def test_every_frame_arrives_once_or_is_lost(offers: list[tuple[int, int, float]
 def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         RadioSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_message_to_an_access_point_that_has_ended_is_an_error_with_its_reason() -> None:
+    network = RadioNetwork(2, RadioSettings())
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-S", "-c", "import sys; sys.exit('no such device')"]
+    with subprocess.Popen(command, text=True, **pipes) as ended:
+        ended.wait()
+        network._access_point = ended
+        with pytest.raises(SetupError, match="the access point has ended: no such device"):
+            network.set_loss(0.5)

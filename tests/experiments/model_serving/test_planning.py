@@ -179,8 +179,10 @@ def test_models_without_load_and_execution_times_are_drawn_without_warnings(tmp_
     rows = "".join(f"{name},500,0,0\n" for name in NAMES)
     (tmp_path / "costs.csv").write_text(f"model,memory_mb,load_ms,execution_ms\n{rows}")
     given = [str(tmp_path / "log.txt"), "--costs", str(tmp_path / "costs.csv"), "--policy", "lru"]
-    done = CliRunner().invoke(app, [*given, "--figure", str(tmp_path / "plan.png")])
+    done = CliRunner().invoke(app, [*given, "--figure", str(tmp_path / "plan")])
     assert done.exit_code == 0, done.output
+    assert (tmp_path / "plan.png").exists()
+    assert done.output.replace("\n", "").endswith(f"{tmp_path}/plan.png")
 
 
 @pytest.mark.parametrize(

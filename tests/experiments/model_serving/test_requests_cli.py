@@ -44,6 +44,12 @@ def test_functions_called_once_or_most_often_are_left_out_and_each_requests_one_
     assert log.times_s[10:14].tolist() == [36_000.0, 36_015.0, 36_030.0, 36_045.0]
 
 
+def test_the_next_command_is_quoted(folder: Path) -> None:
+    Path("costs.csv").rename("the costs.csv")
+    done = make("--out", "a log.txt", given=("--costs", "the costs.csv"))
+    assert "next: nearsight plan 'a log.txt' --costs 'the costs.csv'" in done.output
+
+
 def test_minutes_and_a_number_of_requests_are_chosen_and_the_seed_decides(folder: Path) -> None:
     logs = []
     for seed in ("1", "1", "2"):

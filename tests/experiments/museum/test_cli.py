@@ -15,12 +15,12 @@ from support.disks import full_disk
 
 @pytest.fixture(scope="module")
 def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("cli") / "museum"
+    out = tmp_path_factory.mktemp("cli") / "my museum"
     arguments = ["generate", "--objects", "4", "--photos", "1", "--unknown", "1", "--workers", "1"]
     result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert f"{out}: 4 exhibits, 4 photos of them and 1 of others (seed 1" in result.stdout
-    assert f"next: nearsight cloud ingest {out}" in result.stdout
+    assert f"next: nearsight cloud ingest '{out}' " in result.stdout
     return out
 
 

@@ -20,15 +20,15 @@ def folder(tmp_path: Path) -> Path:
 def test_a_quick_profile_is_measured_printed_and_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = folder / "profile.json"
+    out = folder / "the profile.json"
     assert main(["profile", str(folder), "--out", str(out), "--quick", "--query-features", "300"]) == 0
     shown = capsys.readouterr().out
     assert "f(k)" in shown
     assert "recall(k)" in shown
-    assert str(out) in shown
+    assert f"nearsight edge --profile '{out}'" in shown
     profile = CacheProfile.load(out)
     assert (profile.largest_k, profile.query_features) == (4, 300)
-    picture = cv2.imread(str(folder / "profile.png"))
+    picture = cv2.imread(str(folder / "the profile.png"))
     assert picture is not None, "the picture is in the folder of the profile"
     assert picture.std() > 10
 
@@ -80,11 +80,17 @@ def test_the_json_is_the_profile_and_unreadable_images_are_named_on_standard_err
         (["--seed", "-1"], "--seed"),
         (["--figure", "figure.nonsense"], "figure.nonsense"),
         (["--figure", "p.json"], "p.json"),
+        (["--out", "p.png", "--figure", "p"], "p.png would be the profile and its picture"),
     ],
 )
 def test_invalid_options_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    message: str,
 ) -> None:
+    monkeypatch.chdir(folder)
     assert main(["profile", str(folder), "--out", str(folder / "p.json"), *flags]) != 0
     assert message in capsys.readouterr().err
     assert not (folder / "p.json").exists()

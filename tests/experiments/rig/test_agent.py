@@ -181,6 +181,17 @@ def test_missing_requirements_of_a_node_are_listed(call: Calls) -> None:
     assert "MB of disk" in facts["missing"][0]
 
 
+def test_only_nodes_with_an_environment_of_their_own_need_the_module_venv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent.importlib.util, "find_spec", lambda _name: None)
+    order = {"folder": str(tmp_path)}
+    assert agent.check(order)["missing"] == []
+    venv, ensurepip = agent.check({**order, "environment": True})["missing"]
+    assert "module venv" in venv
+    assert "module ensurepip" in ensurepip
+
+
 @pytest.mark.system
 @pytest.mark.needs("cgroups")
 def test_a_daemon_exceeds_its_limits_of_cpu_and_memory_at_no_time(call: Calls) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.errors import INTERRUPTED, DeadlineExceeded
+from nearsight.common.errors import INTERRUPTED, Cancelled, DeadlineExceeded
 from nearsight.experiments.rig import replay
 from nearsight.experiments.rig.replay import Ledger
 from nearsight.experiments.rig.rows import read_request_rows
@@ -81,10 +81,11 @@ def test_an_interrupted_replay_writes_its_rows(
 ) -> None:
     def interrupted(_options: Any, _settings: Any, plan: Any, on_row: Any) -> None:
         ledger = Ledger("replay", "me", on_row)
-        for photo in plan[:2]:
+        for photo in plan:
             ledger.sent(photo, photo.at_s, 0.0)
         for request in (1, 0):
             ledger.completed(request, DeadlineExceeded("late"), 3.0)
+        ledger.completed(2, Cancelled("the recognizer was closed"), 3.0)
         signal.raise_signal(number)
 
     monkeypatch.setattr(replay, "run_device", interrupted)

@@ -31,6 +31,8 @@ class Shell:
             return json.dumps({"answer": {"log": self.log}}).encode()
         if command[-1] == "stop" or given:
             return b'{"answer": {}}'
+        if command[0] == "rm":
+            self.mark = ""
         if command[0] == "cat":
             return self.mark.encode()
         if "realpath" in command[-1]:
@@ -74,9 +76,34 @@ def test_the_error_has_the_last_line_of_pip(tmp_path: Path) -> None:
 def test_the_environment_is_reused_for_the_same_wheel_and_python(tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
     wheel.write_bytes(b"wheel")
-    shell = Shell({})
+    shell = Shell({"python3": "/usr/bin/python3.11", "python3.12": "/usr/bin/python3.12"})
     assert deploy(node(shell, "python3"), wheel)
     assert not deploy(node(shell, "python3"), wheel)
     assert deploy(node(shell, "python3.12"), wheel)
     wheel.write_bytes(b"another")
     assert deploy(node(shell, "python3.12"), wheel)
+    shell.pythons["python3.12"] = "/opt/bin/python3.12"
+    assert deploy(node(shell, "python3.12"), wheel)
+
+
+def test_after_an_upgrade_of_the_system_its_python_gets_the_packages(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    shell = Shell({"python3": "/usr/bin/python3.11"})
+    assert deploy(node(shell, "python3"), wheel)
+    shell.pythons["python3"] = "/usr/bin/python3.12"
+    assert deploy(node(shell, "python3"), wheel)
+
+
+def test_after_an_interrupted_installation_the_wheel_before_is_installed_again(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    shell = Shell({"python3": "/usr/bin/python3.11"})
+    assert deploy(node(shell, "python3"), wheel)
+    done, shell.log = shell.log, "ERROR: interrupted"
+    wheel.write_bytes(b"another")
+    with pytest.raises(SetupError):
+        deploy(node(shell, "python3"), wheel)
+    wheel.write_bytes(b"wheel")
+    shell.log = done
+    assert deploy(node(shell, "python3"), wheel)

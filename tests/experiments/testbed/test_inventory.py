@@ -126,6 +126,7 @@ node = "lab"
         ("[nodes.box]", "[nodes.Box_1]", "is not a name"),
         ("count = 3", 'count = 3\nhost = "x"', "host is for nodes of kind 'ssh' alone"),
         ('[nodes.box]\nkind = "namespace"', '[nodes.box]\nkind = "process"', "reach only each other"),
+        ("count = 3", 'count = 3\naddress = "10.0.0.1"', "address is not for nodes of kind 'namespace'"),
         ("[devices.visitors]", '[devices.a]\nnode = "phone"\n[devices.b]', "devices: a host has one"),
         ("[cloud]", "[cloud", "not valid TOML"),
         ('[cloud]\nnode = "server"', "", "cloud: Field required"),

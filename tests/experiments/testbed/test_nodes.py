@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import CorruptStore, SetupError, Unavailable
+from nearsight.experiments.testbed import nodes
 from nearsight.experiments.testbed.building import bring_files
 from nearsight.experiments.testbed.inventory import Host, NodeSpec, ServerSpec
 from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.shells import Shell, _new_file
 from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState, load_state
-from nearsight.experiments.testbed.testbed import collect_logs
+from nearsight.experiments.testbed.testbed import bring_up, collect_logs
 from support.testbeds import write_inventory
 
 SEVEN = """
@@ -49,14 +50,14 @@ def test_one_error_names_all_failed_nodes(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_single_node_is_not_changed(tmp_path: Path) -> None:
-    nodes = nodes_of(tmp_path)
+    several = nodes_of(tmp_path)
     with pytest.raises(SetupError, match=r"^lab-3 lacks venv; install it$"):
-        nodes.each(lacks, [nodes["server"], nodes["lab-3"]])
+        several.each(lacks, [several["server"], several["lab-3"]])
 
 
 def test_answers_are_in_the_order_of_the_nodes(tmp_path: Path) -> None:
-    nodes = nodes_of(tmp_path)
-    assert nodes.each(lacks, [nodes["server"], nodes["server"]]) == ["server", "server"]
+    several = nodes_of(tmp_path)
+    assert several.each(lacks, [several["server"], several["server"]]) == ["server", "server"]
 
 
 class BrokenConnection:
@@ -96,6 +97,59 @@ def test_an_environment_of_the_user_in_the_folder_of_a_node_is_not_used(tmp_path
     with pytest.raises(SetupError, match=r"venv was not created by a testbed: name another folder"):
         Node(host, Shell(), str(tmp_path / "own"), sys.executable).prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["venv"]
+
+
+def ssh_node(folder: Path) -> str:
+    lab = f'[nodes.lab]\nkind = "ssh"\nhost = "lab"\nfolder = "{folder}"\npython = "{sys.executable}"'
+    return f'{lab}\n[cloud]\nnode = "lab"\n'
+
+
+def test_the_removal_after_a_refusal_leaves_the_folder_so_that_it_is_refused_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "SshShell", lambda _host: Shell())  # the node is this machine
+    (tmp_path / "there" / "venv").mkdir(parents=True)
+    inventory = read_inventory(write_inventory(tmp_path, ssh_node(tmp_path / "there")))
+    for _ in range(2):
+        with pytest.raises(SetupError, match="venv was not created by a testbed"):
+            bring_up(inventory, tmp_path / "state")
+        assert load_state(tmp_path / "state") is None
+        assert [path.name for path in (tmp_path / "there").iterdir()] == ["venv"]
+
+
+def test_an_environment_with_the_mark_of_a_wheel_is_a_testbeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "SshShell", lambda _host: Shell())
+    (tmp_path / "there" / "venv").mkdir(parents=True)
+    (tmp_path / "there" / "venv" / "nearsight-wheel").touch()
+    state = TestbedState(read_inventory(write_inventory(tmp_path, ssh_node(tmp_path / "there"))))
+    with Nodes(state, tmp_path) as opened:
+        opened["lab"].bring_agent()
+    assert (tmp_path / "there" / "agent.py").exists()
+
+
+def test_the_error_of_a_daemon_names_the_copy_of_its_log_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "SshShell", lambda _host: Shell())
+    state = TestbedState(read_inventory(write_inventory(tmp_path, ssh_node(tmp_path / "there"))))
+    with Nodes(state, tmp_path) as opened:
+        assert opened["lab"].log_place("cloud").startswith(f"{tmp_path}/nodes/lab/cloud.log")
+    there = nodes_of(tmp_path)["server"]
+    assert there.log_place("cloud") == f"{tmp_path}/nodes/server/cloud.log"
+
+
+def test_the_removal_of_control_groups_has_the_time_that_the_agent_may_need(tmp_path: Path) -> None:
+    timeouts_s = []
+
+    class Records(Shell):
+        def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = 0.0) -> bytes:
+            timeouts_s.append(timeout_s)
+            return b'{"answer": {}}'
+
+    dataclasses.replace(nodes_of(tmp_path)["server"], shell=Records()).remove(files=False)
+    assert timeouts_s[0] > 2 * 60.0  # the groups of CPU and of memory
 
 
 class HostileNode:

@@ -172,7 +172,10 @@ def test_wrong_settings_of_any_configuration_are_found_before_the_first_part(
     assert str(caught.value).startswith(f"configuration 'other', settings of {complaint}")
 
 
-def test_the_settings_of_the_built_in_configurations_are_right(tmp_path: Path) -> None:
+def test_the_settings_of_the_built_in_configurations_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEARSIGHT_EDGE__NO_SUCH", "1")  # not of the testbed's daemons
     inventory = local_inventory(tmp_path).model_copy(update={"configurations": {}})
     found = cells(inventory)
     assert [cell.configuration for cell in found] == list(BUILT_IN)
