@@ -293,7 +293,7 @@ class CatalogueCache:
 
     def _note_lookup(self, object_id: str | None, *, held: bool) -> None:
         """Record the object of a request that looked into the cache; None if the object is unknown."""
-        self.regret.observe(object_id, self.size, held=held)
+        self.regret.observe(object_id, len(self.holder.snapshot.models), held=held)
         if self.prefetch.requested(object_id):
             self._metrics.prefetch_useful.labels(self.name).inc()
 

@@ -46,7 +46,7 @@ class Ranking:
 
     def top(self, count: int) -> tuple[str, ...]:
         """The ``count`` most probable objects, most probable first."""
-        return tuple(self.catalogue[position] for position in self.order[:count].tolist())
+        return tuple(map(self.catalogue.__getitem__, self.order[:count].tolist()))
 
     def probability_of(self, object_ids: Iterable[str]) -> float:
         """Probability that a request is for one of these objects; unknown objects add 0."""
