@@ -48,6 +48,8 @@ class NetworkLoader:
         Unavailable
             If the library cannot load an undamaged file now. Or if the time limit is exceeded; the load then
             continues on its thread, since the library cannot interrupt it.
+        InternalError
+            After any other failure.
         """
         name = manifest.name
         loading = in_thread(partial(self._load, manifest), f"nearsight-load-{name}")

@@ -147,6 +147,8 @@ def measure(
         If onnxruntime is not installed.
     Unavailable
         If the process cannot be started, crashed, or exceeded the time limit. The cause may be this machine.
+    InternalError
+        If its output is invalid.
     """
     runtime = Runtime(threads)
     version, size_bytes = runtime.version, path.stat().st_size

@@ -221,6 +221,8 @@ class VideoSession:
             If the frame is not a valid image. The session can continue with the next frame.
         Cancelled
             If the session is closed.
+        InternalError
+            If the library fails.
         RuntimeError
             In a forked process, if the network has several threads.
         """
