@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nearsight.common.background.futures import pending
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Attempt
 from nearsight.common.request.flow import RequestFlow
@@ -89,9 +90,8 @@ class RequestHandle:
     def __init__(self, trace_id: str, cancel: Callable[[], bool]) -> None:
         self.trace_id = trace_id
         self._cancel = cancel
-        self.outcome: Future[Recognition] = Future()
+        self.outcome: Future[Recognition] = pending()
         """For the SDK only: the engine completes it under its lock, and it cannot be cancelled."""
-        self.outcome.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
         """End the request now. Its callback gets a `Cancelled` error.

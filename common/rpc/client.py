@@ -20,6 +20,7 @@ from typing import Unpack
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
+from nearsight.common.background.futures import pending
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
@@ -112,8 +113,7 @@ class Channel:
             Completes exactly once, by the deadline, with a reply or a `NearsightError`; it cannot be
             cancelled.
         """
-        future: Future[Reply] = Future()
-        future.set_running_or_notify_cancel()  # so that it cannot be cancelled
+        future: Future[Reply] = pending()
         self._begin(method, request, names, timeout_s, future, waits=False)
         return future
 
