@@ -185,7 +185,7 @@ class SegmentedNetwork:
         self.source.use_memory(frame)
         if changed is None:
             return self.execute([_WHOLE] * self._usable_segments, UNMOVED)
-        if _is_mostly_changed(self.source, changed):
+        if changed and (not self.loaded or _is_mostly_changed(self.source, changed)):
             self._usable_segments = 0
             return self.execute((), UNMOVED)
         if offset == UNMOVED and not any(one.area for one in changed) and (answer := self.unchanged()):

@@ -66,6 +66,10 @@ class BackOff:
         """Record that a frame differs from the reference too much to be matched."""
         self._in_vain += 1
 
+    def repeated(self) -> None:
+        """Record that a frame did not differ."""
+        self._in_vain = 0
+
     def whole(self, took_ms: float) -> None:
         """Record the time of a frame that was executed whole and not matched."""
         self._wholes_ms.append(took_ms)
@@ -80,8 +84,10 @@ class BackOff:
         self.whole(whole_ms)
         self._note(difference, -match_ms)
 
-    def try_next(self) -> None:
-        """Do not skip the next frame: the last one stored maps for reuse, whose benefit is not known yet."""
+    def prepared(self, took_ms: float) -> None:
+        """Record the time of a frame that was executed whole and stored maps; the next one is not skipped."""
+        if self._wholes_ms:
+            self._gain_ms += _WEIGHT * (median(self._wholes_ms) - took_ms - self._gain_ms)
         self._frames_to_skip = 0
 
     def _note(self, difference: float, gain_ms: float) -> None:

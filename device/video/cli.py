@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearsight.common.inference.manifest import Pixels
-    from nearsight.device.video.session import VideoResult, VideoSession
+    from nearsight.device.video.result import VideoResult
+    from nearsight.device.video.session import VideoSession
 
 app = typer.Typer(add_completion=False)
 

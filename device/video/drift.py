@@ -74,6 +74,11 @@ class DriftGuard:
             self.adjustment_db = max(before_db - steps * _STEP_DB, _LEAST_DB)
         self.settled = self.adjustment_db == before_db
 
+    @property
+    def paused(self) -> bool:
+        """Whether reuse pauses; `pauses` ends the pause."""
+        return self._pause > 0
+
     def pauses(self) -> bool:
         """Whether the next frame must be executed whole because reuse pauses. Call once per frame."""
         self._pause = max(self._pause - 1, 0)

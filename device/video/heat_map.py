@@ -15,7 +15,7 @@ from nearsight.common.files import replacing
 from nearsight.common.inference.classification import in_colour
 from nearsight.common.video.regions import Rectangle
 from nearsight.device.drawing import write
-from nearsight.device.video.session import VideoResult
+from nearsight.device.video.result import VideoResult
 
 _LONGEST_PX, _LEAST_PX = 960, 480
 """Limits of the pictures' longer side."""

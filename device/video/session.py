@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -33,20 +32,25 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.composite import Composite
-from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset, ShiftMatcher
+from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, ShiftMatcher
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
 from nearsight.common.video.window import MovingWindow
 from nearsight.device.forks import check_process
 from nearsight.device.video.back_off import BackOff
 from nearsight.device.video.drift import DriftGuard, deviation_of
+from nearsight.device.video.result import (
+    EXPIRED,
+    FIRST,
+    NO_MATCH,
+    NO_SAVING,
+    PAUSED,
+    RESTING,
+    SKIPPED,
+    VideoResult,
+)
 from nearsight.device.video.settings import VideoSettings
 
-FIRST, EXPIRED = "first frame", "expired"
-PAUSED = "reuse is paused, as outputs deviated"
-NO_MATCH, SKIPPED = "nothing matched", "not matched, because reuse saved no time before"
-RESTING = "not compared, because the frames before differed"
-NO_SAVING = "reuse would save no time"
 _PROBED_ROWS = 8
 """The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
 _CERTAIN = 1.5
@@ -55,47 +59,6 @@ _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
 _FEW_REGIONS = 2
 """Maximum number of rectangles for faster networks; each takes about 0.1 ms beside its execution."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VideoResult:
-    """Outputs of a network for a frame, and how they were computed.
-
-    Attributes
-    ----------
-    number : int
-        Number of the frame, from 0.
-    outputs : mapping of str to ndarray
-        By name, read-only.
-    whole : str
-        Reason why the frame was executed whole; empty if it was not.
-    matched : float
-        Share of the blocks that were found in the reference.
-    recomputed : float
-        Recomputed share of the network's expected time.
-    offset : tuple of int
-        Rows, columns: motion of the picture, in pixels of the network's input.
-    blocks : ndarray, (R, C) bool
-        Blocks that were reused.
-    match_ms, network_ms : float
-        Time of preparing and matching the frame; time of everything else.
-    deviation : float or None
-        Deviation of the outputs with reuse from these outputs; None if not measured for this frame.
-    window : tuple of float
-        Top, left, bottom, right of the network's window, as shares of the frame's sides.
-    """
-
-    number: int
-    outputs: Mapping[str, Tensor]
-    whole: str
-    matched: float
-    recomputed: float
-    offset: Offset
-    blocks: NDArray[np.bool_]
-    match_ms: float
-    network_ms: float
-    deviation: float | None
-    window: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
 class VideoSession:
@@ -169,7 +132,8 @@ class VideoSession:
         self._regions = settings.regions if self._shifts.searches else min(settings.regions, _FEW_REGIONS)
         self._window = MovingWindow(self._grid, stride, margin, model.whole_ms)
         self._no_blocks = np.zeros((self._grid.rows, self._grid.columns), np.bool_)
-        self._no_blocks.flags.writeable = False
+        self._all_blocks = ~self._no_blocks
+        self._no_blocks.flags.writeable = self._all_blocks.flags.writeable = False
         self._matcher = matcher or self._shifts
         # If motion is searched, differences at offset 0 say nothing about blocks that moved.
         self._glances = matcher is None and not self._shifts.searches
@@ -229,10 +193,10 @@ class VideoSession:
         if self.network.threads > 1:
             check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
-        if self._glances and self._back_off.rests():
-            return self._pass_by(frame, began_s)
-        self.network.tolerance = self.map_tolerance  # another session may have used the network before
         photo = fitted(in_colour(frame), *self._window.at.frame_size)
+        if self._glances and (result := self._at_a_glance(photo, began_s)) is not None:
+            return result
+        self.network.tolerance = self.map_tolerance  # another session may have used the network before
         why, found = self._reason_before_matching(self._window.at.cut(photo)), None
         if not why or self._is_measured(why):
             found = self._match(photo, began_s, attend, frame.shape)
@@ -279,14 +243,43 @@ class VideoSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pass_by(self, frame: NDArray[np.uint8], began_s: float) -> VideoResult:
-        """Execute a fast network on a frame that is neither compared nor stored.
+    def _at_a_glance(self, photo: Frame, began_s: float) -> VideoResult | None:
+        """Result for a frame that does not differ, or is certainly executed whole; None for all others.
 
         The steps are few, because each execution evicts this code from the processor's caches, and every step
         then takes several times as long.
         """
-        tensor = self._tensor(fitted(in_colour(frame), *self.size))
-        self._rested = True
+        if self._back_off.rests():
+            self._rested = True
+            return self._executed(photo, RESTING, began_s)
+        reference = self._reference.pixels
+        if reference is None or self._rested or self._guard.paused:
+            return None
+        changed = self._changed(photo, reference)
+        if not changed and self._grid.matched(photo, reference, self.threshold_db).all():
+            renewed = self._expires() or self._budget is not None
+            outputs = {} if renewed else self.network.unchanged()
+            return self._repeated(photo, outputs, began_s) if outputs else None
+        if self.network.why_whole:
+            self._back_off.compared_in_vain()
+            result = self._executed(photo, self.network.why_whole, began_s)
+            self._reference.restart(photo)
+            return result
+        self._difference = _difference(photo, reference)
+        if self._back_off.skips(self._difference):
+            result = self._executed(photo, SKIPPED, began_s)
+            self._back_off.whole(result.match_ms + result.network_ms)
+        elif changed > self.network.most_changed * self._no_blocks.size:
+            result = self._executed(photo, NO_SAVING, began_s)
+            self._back_off.not_reused(self._difference, result.match_ms, result.network_ms)
+        else:
+            return None
+        self._reference.restart(photo)
+        return result
+
+    def _executed(self, photo: Frame, why: str, began_s: float) -> VideoResult:
+        """Execute the network on a frame that is neither matched nor stored."""
+        tensor = self._tensor(photo)
         prepared_s = self._clock.monotonic()
         outputs = self.network.run(tensor, self._everything)
         ended_s = self._clock.monotonic()
@@ -295,11 +288,33 @@ class VideoSession:
         if self._budget is not None:
             self._budget.note()
         return VideoResult(
-            self._number - 1, outputs, RESTING, 0.0, 1.0, (0, 0), self._no_blocks, before_ms, network_ms, None
+            self._number - 1, outputs, why, 0.0, 1.0, (0, 0), self._no_blocks, before_ms, network_ms, None
+        )
+
+    def _repeated(self, photo: Frame, outputs: Mapping[str, Tensor], began_s: float) -> VideoResult:
+        """The last outputs, for a frame of which all blocks match."""
+        self._back_off.repeated()
+        if not self.settings.composite:
+            self._reference.restart(photo)
+        self._since_whole, self._number = self._since_whole + 1, self._number + 1
+        took_ms = 1e3 * (self._clock.monotonic() - began_s)
+        return VideoResult(
+            self._number - 1, outputs, "", 1.0, 0.0, (0, 0), self._all_blocks, took_ms, 0.0, None
         )
 
     def _tensor(self, photo: Frame) -> Tensor:
         return scaled_tensor(photo, self.network.input, self._pixels)
+
+    def _matches(self, photo: Frame, reference: Frame) -> bool:
+        """Whether all blocks match at offset 0."""
+        if self._changed(photo, reference):
+            return False
+        return bool(self._grid.matched(photo, reference, self.threshold_db).all())
+
+    def _changed(self, photo: Frame, reference: Frame) -> int:
+        """Number of blocks that differ, as one row of each shows."""
+        minimum = _CERTAIN * Blocks.mean_squared_error(self.threshold_db) ** 0.5
+        return int(np.count_nonzero(self._grid.glance(photo, reference) > minimum))
 
     def _reason_before_matching(self, photo: Frame) -> str:
         """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
@@ -310,19 +325,16 @@ class VideoSession:
             return PAUSED
         if self._rested:
             return self.network.why_whole or SKIPPED
-        probed = photo[::_PROBED_ROWS]
-        self._difference = cv2.norm(probed, reference[::_PROBED_ROWS], cv2.NORM_L2SQR) / probed.size
-        if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
-            self._back_off.compared_in_vain()
-            return self.network.why_whole
-        if self._back_off.skips(self._difference):
-            return SKIPPED
-        if self._glances:
-            minimum = _CERTAIN * Blocks.mean_squared_error(self.threshold_db) ** 0.5
-            changed = np.count_nonzero(self._grid.glance(photo, reference) > minimum)
-            if changed > self.network.most_changed * self._no_blocks.size:
-                return self.network.why_whole or NO_SAVING
-        return EXPIRED if self._since_whole + 1 >= self._whole_every() else ""
+        if not self._glances:
+            self._difference = _difference(photo, reference)
+            if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
+                return self.network.why_whole
+            if self._back_off.skips(self._difference) and not self._matches(photo, reference):
+                return SKIPPED
+        return EXPIRED if self._expires() else ""
+
+    def _expires(self) -> bool:
+        return self._since_whole + 1 >= self._whole_every()
 
     def _whole_every(self) -> float:
         """Frames between two that expire. Under a budget they are needed only to measure deviations."""
@@ -406,13 +418,11 @@ class VideoSession:
         """Update the back-off, the budget and the counters from a frame's result."""
         if why == SKIPPED:
             self._back_off.whole(took_ms)
-        elif found is None and why == NO_SAVING:
-            self._back_off.not_reused(self._difference, took_ms - network_ms, network_ms)
-        elif found and why != EXPIRED and (found.differs or self.network.why_whole):
+        elif found and why != EXPIRED and found.differs:
             if not why:
                 self._back_off.reused(self._difference, took_ms)
             elif why == NO_SAVING and self.network.would_reuse(found.changed, found.match.offset):
-                self._back_off.try_next()  # no maps were cached for this frame; now they are
+                self._back_off.prepared(took_ms)  # no maps were cached for this frame; now they are
             else:
                 self._back_off.not_reused(self._difference, took_ms - network_ms, network_ms)
         if self._budget is not None:
@@ -435,6 +445,12 @@ class VideoSession:
         reports = self.network.explain()
         whole_ms = sum(one.whole_ms for one in reports)
         return sum(one.share * one.whole_ms for one in reports) / whole_ms if whole_ms else 0.0
+
+
+def _difference(frame: Frame, reference: Frame) -> float:
+    """Mean squared difference of the values on every eighth row."""
+    probed = frame[::_PROBED_ROWS]
+    return cv2.norm(probed, reference[::_PROBED_ROWS], cv2.NORM_L2SQR) / probed.size
 
 
 class _Matched(NamedTuple):

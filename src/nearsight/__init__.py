@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import LocalSettings, PrefetchSettings, RecognizerSettings
     from nearsight.device.video.live_view import Done, StreamSettings
-    from nearsight.device.video.session import VideoResult, VideoSession
+    from nearsight.device.video.result import VideoResult
+    from nearsight.device.video.session import VideoSession
     from nearsight.device.video.settings import VideoSettings
     from nearsight.device.video.stream import LiveStream, StreamAnswer
 
@@ -114,7 +115,7 @@ _ELSEWHERE = MappingProxyType(
         "RequestHandle": "nearsight.device.recognition",
         "StreamAnswer": "nearsight.device.video.stream",
         "StreamSettings": "nearsight.device.video.live_view",
-        "VideoResult": "nearsight.device.video.session",
+        "VideoResult": "nearsight.device.video.result",
         "VideoSession": "nearsight.device.video.session",
         "VideoSettings": "nearsight.device.video.settings",
     }

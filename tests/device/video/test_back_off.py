@@ -63,8 +63,21 @@ def test_a_frame_that_is_much_nearer_is_matched_all_the_same() -> None:
 def test_after_a_frame_that_prepared_reuse_the_next_one_is_matched() -> None:
     back_off = BackOff(5.0)
     skipped(back_off, 50)
-    back_off.try_next()
+    back_off.prepared(took_ms=5.0)
     assert not back_off.skips(FAR)
+
+
+def test_the_time_for_storing_maps_counts_against_reuse() -> None:
+    back_off = BackOff(5.0)
+    skips = 0
+    for _ in range(30):
+        if back_off.skips(FAR):
+            skips += 1
+            continue
+        back_off.prepared(took_ms=7.0)
+        assert not back_off.skips(FAR)
+        back_off.reused(FAR, took_ms=4.0)
+    assert skips > 20
 
 
 def test_the_time_without_reuse_is_learned_from_whole_frames() -> None:
@@ -89,13 +102,15 @@ def test_the_more_frames_differ_the_fewer_are_compared_down_to_one_of_eight(in_v
     assert windows == {2}, "a new reference, and a frame compared"
 
 
-@pytest.mark.parametrize("gains", [False, True])
-def test_a_near_frame_or_a_gain_ends_the_rest(gains: bool) -> None:
+@pytest.mark.parametrize("ends", ["near frame", "gain", "repetition"])
+def test_a_near_or_equal_frame_or_a_gain_ends_the_rest(ends: str) -> None:
     back_off = BackOff(5.0)
     skipped(back_off, 50)
     assert any(back_off.rests() for _ in range(8))
-    if gains:
+    if ends == "gain":
         back_off.reused(FAR, took_ms=-100.0)
+    elif ends == "repetition":
+        back_off.repeated()
     else:
         assert not back_off.skips(NEAR)
     assert not any(back_off.rests() for _ in range(8))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, SetupError
 from nearsight.device.video.heat_map import HeatMap, HeatVideo
-from nearsight.device.video.session import VideoResult
+from nearsight.device.video.result import VideoResult
 from support.disks import full_disk
 
 

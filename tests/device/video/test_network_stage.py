@@ -19,7 +19,8 @@ from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.device import base_recognizer
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.video.live_view import Done, StreamSettings
-from nearsight.device.video.session import VideoResult, VideoSession
+from nearsight.device.video.result import VideoResult
+from nearsight.device.video.session import VideoSession
 from nearsight.device.video.stream import LiveStream, StreamAnswer
 from support.camera import frame
 from support.networks import COLOURS, colour_network, photo_of

@@ -16,7 +16,7 @@ from nearsight.common.inference.segmented_network import SegmentReport
 from nearsight.common.inference.tensors import Tensor, TensorSpec
 from nearsight.common.video.matching import Match, ShiftMatcher
 from nearsight.common.video.regions import Rectangle
-from nearsight.device.video.session import (
+from nearsight.device.video.result import (
     EXPIRED,
     FIRST,
     NO_MATCH,
@@ -25,8 +25,8 @@ from nearsight.device.video.session import (
     RESTING,
     SKIPPED,
     VideoResult,
-    VideoSession,
 )
+from nearsight.device.video.session import VideoSession
 from nearsight.device.video.settings import VideoSettings
 
 SIDE = 64
@@ -310,6 +310,19 @@ def test_without_a_gain_by_reuse_frames_are_computed_fully_and_matched_rarely() 
     skipped = [one.number for one in results if one.whole == SKIPPED]
     assert len(skipped) > 25
     assert session.run(half[1]).whole == "", "a frame that did not change at all is seen nevertheless"
+
+
+def test_while_frames_are_skipped_outputs_are_repeated_for_those_that_match_completely() -> None:
+    network = Mirror()
+    network.pays_from = 1.0
+    session = session_of(network, expiry=1000, check_every=0)
+    moving = [with_patch(noise(), (20, 2 * (number % 20))) for number in range(40)]
+    results = [session.run(frame) for frame in moving]
+    assert [one.whole for one in results[-3:]] == [SKIPPED] * 3
+    darker = np.asarray(cv2.subtract(moving[-1], np.full_like(moving[-1], 20)), np.uint8)
+    repeated = session.run(darker)
+    assert repeated.whole == "", "its difference exceeds a quarter of that of a moved patch"
+    assert (shown(repeated) == moving[-1]).all()
 
 
 @pytest.mark.parametrize("whole_ms", [4.0, 20.0])
