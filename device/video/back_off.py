@@ -84,10 +84,8 @@ class BackOff:
         self.whole(whole_ms)
         self._note(difference, -match_ms)
 
-    def prepared(self, took_ms: float) -> None:
-        """Record the time of a frame that was executed whole and stored maps; the next one is not skipped."""
-        if self._wholes_ms:
-            self._gain_ms += _WEIGHT * (median(self._wholes_ms) - took_ms - self._gain_ms)
+    def try_next(self) -> None:
+        """Do not skip the next frame: the last one stored maps for reuse, whose benefit is not known yet."""
         self._frames_to_skip = 0
 
     def _note(self, difference: float, gain_ms: float) -> None:

@@ -422,7 +422,7 @@ class VideoSession:
             if not why:
                 self._back_off.reused(self._difference, took_ms)
             elif why == NO_SAVING and self.network.would_reuse(found.changed, found.match.offset):
-                self._back_off.prepared(took_ms)  # no maps were cached for this frame; now they are
+                self._back_off.try_next()  # no maps were cached for this frame; now they are
             else:
                 self._back_off.not_reused(self._difference, took_ms - network_ms, network_ms)
         if self._budget is not None:
