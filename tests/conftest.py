@@ -43,8 +43,11 @@ class _LoggerOfTests(nearsight_logging._Lines):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Children inherit ignored signals, and tests send them these.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script started the tests with "&"
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup started them
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Libraries start these once per process, at their first use; no test is blamed for it.
     multiprocessing.resource_tracker.ensure_running()
     zmq.Frame(b"x", copy=False, copy_threshold=0)
