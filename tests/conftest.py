@@ -27,7 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from support.leaks import left_open, open_things
 from support.needs import SYSTEM_NEEDS, require
 
-settings.register_profile("nearsight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "nearsight", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("nearsight"), max_examples=100)  # of .ci/run
 settings.load_profile("nearsight")
 
 _ROOT = Path(__file__).resolve().parent
