@@ -61,7 +61,7 @@ def _descriptors() -> frozenset[tuple[int, int, int]]:
 
 
 def _named(descriptors: frozenset[tuple[int, int, int]]) -> Iterator[str]:
-    """Descriptions of these descriptors, without those of libraries; only here, as links take long to read."""
+    """Descriptions of these descriptors, without those of libraries; reads their links, which takes long."""
     for number, _, _ in descriptors:
         with suppress(FileNotFoundError):  # closed since then
             target = os.readlink(f"{_DESCRIPTORS}/{number}")
