@@ -27,7 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from support.leaks import left_open, open_things
 from support.needs import SYSTEM_NEEDS, require
 
-settings.register_profile("nearsight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "nearsight", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("nearsight"), max_examples=100)  # of .ci/run
 settings.load_profile("nearsight")
 
 _ROOT = Path(__file__).resolve().parent
@@ -43,8 +46,11 @@ class _LoggerOfTests(nearsight_logging._Lines):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Children inherit ignored signals, and tests send them these.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script started the tests with "&"
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup started them
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Libraries start these once per process, at their first use; no test is blamed for it.
     multiprocessing.resource_tracker.ensure_running()
     zmq.Frame(b"x", copy=False, copy_threshold=0)

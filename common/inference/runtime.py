@@ -15,13 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 import xxhash
 
-from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import (
     CorruptStore,
@@ -33,6 +32,9 @@ from nearsight.common.errors import (
 )
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.tensors import DTYPES, Tensor, TensorSpec, check_inputs
+
+if TYPE_CHECKING:
+    from nearsight.common.background.worker import BackgroundWorker
 
 _OTHER_NAMES = MappingProxyType({"float": "float32", "double": "float64"})
 _FATAL = 4
@@ -314,9 +316,10 @@ class _Stopper:
     """Stops executions that exceed their time limit, on one thread that starts with the first limit."""
 
     def __init__(self, clock: Clock) -> None:
-        self._worker = BackgroundWorker(clock, "nearsight-stopper")
+        self._clock = clock
+        self._worker: BackgroundWorker | None = None
+        self._closed = False
         self._lock = threading.Lock()
-        self._started = False
         self._running = set[Any]()
         """Options of the executions."""
         self.stopped = False
@@ -328,10 +331,11 @@ class _Stopper:
             self._running.add(options)
             if self.stopped:
                 options.terminate = True
-            if not self._started:
-                self._worker.start()
-                self._started = True
-        self._worker.submit(lambda: setattr(options, "terminate", True), after_s=within_s)
+            if self._worker is None and not self._closed:
+                self._worker = _started_worker(self._clock)
+            worker = self._worker
+        if worker is not None:
+            worker.submit(lambda: setattr(options, "terminate", True), after_s=within_s)
 
     def ended(self, options: Any) -> None:
         """Note the end of an execution."""
@@ -346,7 +350,19 @@ class _Stopper:
                 options.terminate = True
 
     def close(self) -> None:
-        self._worker.stop(_STOP_S)
+        with self._lock:
+            self._closed = True
+        if self._worker is not None:
+            self._worker.stop(_STOP_S)
+
+
+def _started_worker(clock: Clock) -> BackgroundWorker:
+    # The process that measures a network has no time limits, and starts in half the time without logs.
+    from nearsight.common.background.worker import BackgroundWorker  # noqa: PLC0415
+
+    worker = BackgroundWorker(clock, "nearsight-stopper")
+    worker.start()
+    return worker
 
 
 _WITH_THREADS = WeakSet[Any]()

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.neighbors import BallTree
 
 from nearsight.common.result_cache.approximations import Approximation, Vector
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
@@ -43,6 +42,8 @@ def run(report_step: ReportStep, size: int = 100_000, blocks: int = 10) -> Bench
         median time of a miss and the insertion of a new key (new_us), median time in the BallTree
         (ball_tree_us), and the ratio to it (times_faster: median of blocks, least_faster, most_faster).
     """
+    from sklearn.neighbors import BallTree  # noqa: PLC0415  takes long to import
+
     report_step(f"result cache: lookups among {size:,} results")
     rng = np.random.default_rng(1)
     traffic = flows(2 * size, rng).packets

@@ -23,15 +23,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GroupKFold
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import PolynomialFeatures
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import LARGEST_RECALL, CacheProfile, Measurement
@@ -41,6 +37,9 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.training import train_references
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 Progress = Callable[[int], None]
 """Called with the number of steps processed since the last call."""
@@ -383,6 +382,11 @@ def fit_polynomial(
 def _regression(
     degree: int, x: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> Pipeline:
+    # scikit-learn takes long to import, and few commands that use this module need it.
+    from sklearn.linear_model import LinearRegression  # noqa: PLC0415
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import PolynomialFeatures  # noqa: PLC0415
+
     model = make_pipeline(PolynomialFeatures(degree), LinearRegression())
     return model.fit(x[:, None], values, linearregression__sample_weight=weights)
 
@@ -394,6 +398,8 @@ def _choose_degree(
     weights: NDArray[np.float64],
     groups: NDArray[np.int64],
 ) -> int:
+    from sklearn.model_selection import GroupKFold  # noqa: PLC0415  takes long to import
+
     folds = min(_FOLDS, len(np.unique(groups)))
     if len(degrees) == 1 or folds < _MIN_FOLDS:
         return min(degrees)

@@ -68,9 +68,9 @@ def test_features_are_recognised_like_their_image(client: CloudClient) -> None:
 
 
 def test_an_image_that_is_unknown_at_first_is_looked_at_again(client: CloudClient) -> None:
-    client.add(pictures(1, 2))
+    client.add(pictures(1) | {"p2": [picture_jpeg(2, side=240)]})
     rng = np.random.default_rng(1)
-    shown = cv2.imdecode(np.frombuffer(photo_jpeg(2), np.uint8), cv2.IMREAD_GRAYSCALE)
+    shown = cv2.imdecode(np.frombuffer(photo_jpeg(2, side=240), np.uint8), cv2.IMREAD_GRAYSCALE)
     small = cv2.resize(shown, None, fx=0.9, fy=0.9, interpolation=cv2.INTER_AREA)
     wall = cv2.GaussianBlur(rng.integers(110, 146, (1200, 1600), np.uint8), (0, 0), 1.5)
     wall[400 : 400 + small.shape[0], 600 : 600 + small.shape[1]] = small

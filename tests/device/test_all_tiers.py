@@ -29,7 +29,7 @@ from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.device.settings import DeviceSettings, TierSettings
 from support.cloud import CloudClient, running_cloud
 from support.daemon_process import DaemonProcess, daemon_process
-from support.pictures import broken_images, photo_jpeg, picture_jpeg
+from support.pictures import SIDE_PX, broken_images, photo_jpeg, picture_jpeg
 from support.recognition_server import ScriptedRecognition, always
 from support.recognizers import PATIENT, QUICK
 from support.waiting import LONG_S, wait_until
@@ -103,7 +103,7 @@ def test_the_cloud_answers_without_an_edge_and_with_correct_corners(cloud: str) 
         recognition = sdk.recognize_blocking(PHOTO)
         assert (recognition.answered_by, recognition.object_id) == ("cloud", "02")
         assert recognition.corners is not None
-        expected = [(30, 40), (260, 25), (275, 280), (20, 270)]
+        expected = [(30, 40), (SIDE_PX + 20, 25), (SIDE_PX + 35, SIDE_PX + 40), (20, SIDE_PX + 30)]
         for (x, y), (x0, y0) in zip(recognition.corners, expected, strict=True):
             assert abs(x - x0) < 6
             assert abs(y - y0) < 6

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,14 @@ class OpenThings:
     """Open resources of this process. On systems without ``/proc``, threads only."""
 
     threads: frozenset[threading.Thread]
-    descriptors: frozenset[tuple[str, str]]  # number and target
+    descriptors: frozenset[tuple[int, int, int]]  # number, and device and inode of the target
     children: frozenset[int]
 
     def beyond(self, before: OpenThings) -> list[str]:
         """Descriptions of the resources that are open now and were not open ``before``."""
         return [
             *(f"thread {thread.name}" for thread in self.threads - before.threads),
-            *(f"descriptor {number}: {target}" for number, target in self.descriptors - before.descriptors),
+            *_named(self.descriptors - before.descriptors),
             *(f"process {child}: {_command(child)}" for child in self.children - before.children),
         ]
 
@@ -49,14 +50,23 @@ def left_open(before: OpenThings, *, timeout_s: float = 30.0) -> list[str]:
     return left
 
 
-def _descriptors() -> frozenset[tuple[str, str]]:
+def _descriptors() -> frozenset[tuple[int, int, int]]:
     found = set()
-    for number in _listed(_DESCRIPTORS):
-        with suppress(FileNotFoundError):  # the descriptor of the listing itself
+    for name in _listed(_DESCRIPTORS):
+        number = int(name)
+        with suppress(OSError):  # the descriptor of the listing itself
+            target = os.fstat(number)
+            found.add((number, target.st_dev, target.st_ino))
+    return frozenset(found)
+
+
+def _named(descriptors: frozenset[tuple[int, int, int]]) -> Iterator[str]:
+    """Descriptions of these descriptors, without those of libraries; reads their links, which takes long."""
+    for number, _, _ in descriptors:
+        with suppress(FileNotFoundError):  # closed since then
             target = os.readlink(f"{_DESCRIPTORS}/{number}")
             if _OF_LIBRARIES not in target:
-                found.add((number, target))
-    return frozenset(found)
+                yield f"descriptor {number}: {target}"
 
 
 def _children() -> frozenset[int]:

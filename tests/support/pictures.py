@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 BrokenImages = dict[str, bytes]
+SIDE_PX = 160
+"""Enough for 250 features of a photo; the time of nearly all tests of recognition grows with its square."""
 
 
-def picture(seed: int, *, side: int = 240) -> NDArray[np.uint8]:
+def picture(seed: int, *, side: int = SIDE_PX) -> NDArray[np.uint8]:
     """A distinct picture ``(side, side, 3)`` per seed: smoothed noise with shapes on it."""
     return _drawn(seed, side).copy()
 
@@ -42,13 +44,13 @@ def jpeg(pixels: NDArray[np.uint8]) -> bytes:
 
 
 @lru_cache(maxsize=200)
-def picture_jpeg(seed: int, *, side: int = 240) -> bytes:
+def picture_jpeg(seed: int, *, side: int = SIDE_PX) -> bytes:
     """`picture` as a JPEG file."""
     return jpeg(picture(seed, side=side))
 
 
 @lru_cache(maxsize=200)
-def photo_jpeg(seed: int, *, side: int = 240) -> bytes:
+def photo_jpeg(seed: int, *, side: int = SIDE_PX) -> bytes:
     """The picture of ``seed``, photographed at a slight angle on a grey wall."""
     return photographed(picture(seed, side=side))
 
@@ -83,5 +85,5 @@ def broken_images() -> BrokenImages:
         "no image": b"#!/bin/sh\necho this is no image\n" * 20,
         "bomb": bomb_png(),
         "1 x 1": jpeg(np.zeros((1, 1, 3), np.uint8)),
-        "black": jpeg(np.zeros((240, 240, 3), np.uint8)),
+        "black": jpeg(np.zeros((SIDE_PX, SIDE_PX, 3), np.uint8)),
     }

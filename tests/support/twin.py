@@ -17,7 +17,7 @@ def crowd(
     hardware: Hardware | None = None,
     network: LinkShape = TABLE_6_3["Medium"],
     *,
-    earlier: int = 60,
+    earlier: int = 30,
     costs: CostModel | None = None,
 ) -> TwinSession:
     """A session whose devices follow the walks of ``earlier`` visitors."""

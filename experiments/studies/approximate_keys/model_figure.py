@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import stats
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.model import Prediction, finite_horizon, ideal_hits, lru_hits, predict
@@ -101,6 +100,8 @@ class Figure(Experiment):
 
     def targets(self, summary: Mapping[str, Any]) -> Iterator[Target]:
         """The number of means outside their interval is within chance."""
+        from scipy.stats import binom  # noqa: PLC0415  takes long to import
+
         for replacement in (IDEAL, LRU, SINGLE):
             found = [
                 one[name]
@@ -110,7 +111,7 @@ class Figure(Experiment):
             ]
             if found:
                 outside = sum(abs(one["off"]) > one["half_width"] for one in found)
-                allowed = int(stats.binom.ppf(0.99, len(found), 1 - _CONFIDENCE))
+                allowed = int(binom.ppf(0.99, len(found), 1 - _CONFIDENCE))
                 widest = max(abs(one["off"]) for one in found)
                 of_all = f"{replacement}: of {len(found)} means outside their 95 % interval"
                 text, note = f"{of_all}; up to {allowed} by chance", f"largest difference {widest:.4f}"
@@ -193,9 +194,11 @@ def _played(
 
 
 def _compared(rows: Sequence[StoredRow], quantity: str) -> dict[str, float]:
+    from scipy.stats import t  # noqa: PLC0415  takes long to import
+
     found = np.array(values(rows, quantity))
     said = float(rows[0][f"said_{quantity}"])
-    half = stats.t.ppf((1 + _CONFIDENCE) / 2, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
+    half = t.ppf((1 + _CONFIDENCE) / 2, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
     return {
         "mean": round(float(found.mean()), 6),
         "half_width": round(float(half), 6),

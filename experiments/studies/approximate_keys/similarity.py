@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import BallTree
 
 from nearsight.common.result_cache.approximations import Approximation
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
@@ -100,6 +99,8 @@ def vote(neighbours: Neighbours, epsilon: float) -> int | None:
 
 def ball_tree(inputs: Inputs, labels: Labels) -> ComparedCache:
     """Ball tree of scikit-learn; it is immutable, so an insertion builds a new tree."""
+    from sklearn.neighbors import BallTree  # noqa: PLC0415  takes long to import
+
     tree = BallTree(inputs)
 
     def neighbours(x: Input) -> Neighbours:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.tree import DecisionTreeClassifier
 
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
@@ -108,6 +106,9 @@ class Regions:
 
 def regions_of(losses: Sequence[Loss]) -> Regions:
     """Grow the tree and describe its regions."""
+    from sklearn.model_selection import KFold, cross_val_predict  # noqa: PLC0415  takes long to import
+    from sklearn.tree import DecisionTreeClassifier  # noqa: PLC0415
+
     lost = np.array([one.lost for one in losses])
     share = float(lost.mean())
     always = max(share, 1 - share)

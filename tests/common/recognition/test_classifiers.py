@@ -115,7 +115,7 @@ class TestEveryBackend:
         def ask(seed: int) -> bool:
             barrier.wait(timeout=60)
             return all(
-                same_candidates(match(classifier, photo_features(seed)), expected[seed]) for _ in range(5)
+                same_candidates(match(classifier, photo_features(seed)), expected[seed]) for _ in range(3)
             )
 
         with ThreadPoolExecutor(4) as pool:

@@ -95,7 +95,7 @@ def test_opencv_keeps_at_least_the_quota_of_a_level_that_has_more(count: int) ->
 
 
 def test_features_are_strongest_first_and_as_many_as_asked() -> None:
-    features = extract_features(load_image(picture(1)), 300)
+    features = extract_features(load_image(picture(1, side=240)), 300)
     assert 200 < len(features) <= 300
     assert (np.diff(features.strengths) <= 0).all()
     assert features.strengths[0] == 1

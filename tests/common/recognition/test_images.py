@@ -14,7 +14,7 @@ from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import load_colour, load_image
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.experiments.bench.attacks import many_scans_jpeg
-from support.pictures import bomb_png, jpeg, picture
+from support.pictures import SIDE_PX, bomb_png, jpeg, picture
 
 WIDE = cv2.resize(picture(1), (301, 200))
 ENCODINGS = {
@@ -191,7 +191,7 @@ def test_a_large_array_is_scaled_with_its_aspect_kept() -> None:
 def test_an_array_that_is_a_view_of_another_is_accepted() -> None:
     image = load_image(np.asfortranarray(picture(1))[::2, ::-1])
     assert image.pixels.flags.c_contiguous
-    assert image.size == (240, 120)
+    assert image.size == (SIDE_PX, SIDE_PX / 2)
 
 
 def test_a_small_image_is_not_enlarged() -> None:

@@ -105,10 +105,10 @@ def test_a_cache_that_rarely_evicts_is_nearly_ideal() -> None:
 @pytest.mark.parametrize("as_printed", [False, True])
 @pytest.mark.parametrize(("beta", "hit"), [(1.3, 1.0), (1.5, 0.9), (2.0, 0.95), (3.0, 0.6)])
 def test_a_simulated_key_agrees_with_the_equations(beta: float, hit: float, as_printed: bool) -> None:
-    """Within five standard errors of 40 simulated streams; p is chosen so that the variance is finite."""
+    """Within five standard errors of 20 simulated streams; p is chosen so that the variance is finite."""
     p = np.array([0.5, 0.3, 0.2]) if beta < 1.4 or hit < 1 else np.full(4, 0.25)
     refresh, lookups = AutoRefresh(beta, as_printed), 5_000
-    shares = np.array([simulated(p, refresh, hit, lookups, seed) for seed in range(40)]) / lookups
+    shares = np.array([simulated(p, refresh, hit, lookups, seed) for seed in range(20)]) / lookups
     rates = one_key(p, refresh, hit)
     errors = 5 * shares.std(axis=0, ddof=1) / math.sqrt(len(shares)) + 1e-3
     assert np.all(np.abs(shares.mean(axis=0) - [rates.inferences, rates.errors]) < errors)

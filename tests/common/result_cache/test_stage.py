@@ -1,6 +1,7 @@
 """The result cache as a stage: answers, learning, refusals, and its payoff."""
 
 from dataclasses import replace
+from functools import cache
 from random import Random
 
 import numpy as np
@@ -26,8 +27,9 @@ LESSON = Lesson(
 GIVEN_UP = replace(LESSON, complete=False)
 
 
+@cache
 def scene(seed: int) -> NDArray[np.uint8]:
-    """A view with random areas."""
+    """A view with random areas; only to read."""
     areas = np.random.default_rng(seed).integers(0, 256, (6, 8)).astype(np.uint8)
     return np.repeat(np.repeat(areas, 10, axis=0), 10, axis=1)
 

@@ -8,7 +8,7 @@ from nearsight.common.errors import InvalidImage
 from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light, relit
 from support.pictures import photo_jpeg
 
-PHOTO = photo_jpeg(1)
+PHOTO = photo_jpeg(1, side=240)
 
 
 def pixels(light: Light, seed: int = 1) -> np.ndarray:

@@ -14,7 +14,7 @@ from support.twin import crowd
 def play(name: str, hardware: Hardware, unknown_share: float, visitors_at_once: int = 4) -> TwinOutcome:
     """A session of visitors with this share of unknown photos."""
     following = Following(visitors_at_once, 40.0, unknown_share)
-    return crowd(following, hardware, TABLE_6_3["Slow"], earlier=40).play(name)
+    return crowd(following, hardware, TABLE_6_3["Slow"], earlier=20).play(name)
 
 
 def by_device(outcome: TwinOutcome) -> float:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.model import predict, uncorrected_error
@@ -43,6 +42,8 @@ def by_beta() -> Mapping[float, np.ndarray]:
 
 def least_largest_deviation(by_beta: Mapping[float, np.ndarray], *betas: float) -> float:
     """Largest deviation of the best mixture of keys, with a hit share of at least half, from the paper."""
+    from scipy.optimize import linprog  # takes long to import, in every worker
+
     rows = np.vstack([by_beta[beta] for beta in betas])
     wanted = np.array([value for beta in betas for value in PAPER[beta]])
     count, slack = rows.shape[1], -np.ones((len(rows), 1))
