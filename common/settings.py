@@ -47,7 +47,7 @@ class SettingsGroup(BaseModel):
         If a value is invalid or a name is unknown.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     if not TYPE_CHECKING:  # type checkers keep pydantic's types of the arguments
 

@@ -100,7 +100,9 @@ class NextTier:
 class DaemonSettings(BaseSettings):
     """Settings that all daemons have in common; each daemon adds its own."""
 
-    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Lowest level that is logged."""

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from nearsight.common.config.base import DaemonSettings, Loaded
-from nearsight.common.config.schema import description, setting_keys
+from nearsight.common.config.schema import setting_keys
 
 _COMMENT_WIDTH = 100
 
@@ -58,19 +58,19 @@ def short_settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
 
 
 def _section_lines(section: str, settings_class: type[DaemonSettings]) -> Iterator[str]:
-    keys = setting_keys(settings_class)
+    descriptions = setting_keys(settings_class)
     values = settings_class().model_dump(mode="json")
     yield f"[{section}]"
     # TOML requires the keys of a table before its sub-tables.
     table = ""
-    groups = list(dict.fromkeys(["", *(key.rpartition(".")[0] for key in keys)]))
-    for key in sorted(keys, key=lambda key: groups.index(key.rpartition(".")[0])):
+    groups = list(dict.fromkeys(["", *(key.rpartition(".")[0] for key in descriptions)]))
+    for key in sorted(descriptions, key=lambda key: groups.index(key.rpartition(".")[0])):
         group, _, name = key.rpartition(".")
         if group != table:
             table = group
             yield from ("", f"[{section}.{group}]")
         yield from textwrap.wrap(
-            description(*keys[key]), _COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# "
+            descriptions[key], _COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# "
         )
         yield f"# {name} = {toml_value(_value(values, key))}".rstrip()
 

@@ -6,18 +6,13 @@ field is a leaf, also a list or a mapping; leaves are set as a whole.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
-from itertools import pairwise
 from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from nearsight.common.errors import ConfigurationError
 
@@ -34,47 +29,30 @@ class Setting:
     """Whether the source has text only: lists and mappings are JSON."""
 
 
-def setting_keys(settings_class: type[Any], prefix: str = "") -> dict[str, tuple[type[Any], str]]:
-    """Every key of a class, in order of declaration, with the class and the name of its field.
+def setting_keys(settings_class: type[Any], prefix: str = "") -> dict[str, str]:
+    """Every key of a class with its description, in order of declaration.
 
     Nested pydantic models and dataclasses are groups; all other fields are leaves.
     """
-    keys: dict[str, tuple[type[Any], str]] = {}
-    for name, annotation in _members(settings_class):
+    keys: dict[str, str] = {}
+    for name, annotation, description in _members(settings_class):
         group = _group(annotation)
         if group is None:
-            keys[prefix + name] = settings_class, name
+            keys[prefix + name] = description
         else:
             keys.update(setting_keys(group, f"{prefix}{name}."))
     return keys
 
 
-def _members(settings_class: type[Any]) -> Iterator[tuple[str, object]]:
+def _members(settings_class: type[Any]) -> Iterator[tuple[str, object, str]]:
     if issubclass(settings_class, BaseModel):
         for name, field in settings_class.model_fields.items():
-            yield name, field.annotation
+            yield name, field.annotation, field.description or ""
         return
     annotations = get_type_hints(settings_class)
+    described = TypeAdapter(settings_class).json_schema()["properties"]
     for member in dataclasses.fields(settings_class):
-        yield member.name, annotations[member.name]
-
-
-def description(settings_class: type[Any], name: str) -> str:
-    """The text below a field in the code of its class; empty if there is none."""
-    texts = (_texts_below_fields(base) for base in settings_class.__mro__ if base is not object)
-    return next((found[name] for found in texts if name in found), "")
-
-
-@cache
-def _texts_below_fields(settings_class: type[Any]) -> dict[str, str]:
-    """Read from the source: pydantic's ``use_attribute_docstrings`` would do so at each start of a daemon."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(settings_class))).body
-    found: dict[str, str] = {}
-    for field, below in pairwise(cast("ast.ClassDef", definition).body):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                found[name] = inspect.cleandoc(text)
-    return found
+        yield member.name, annotations[member.name], described[member.name].get("description", "")
 
 
 def _group(annotation: object) -> type[Any] | None:

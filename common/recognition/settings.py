@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from nearsight.common.settings import SettingsGroup
 
@@ -13,6 +13,10 @@ from nearsight.common.settings import SettingsGroup
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
     """Limits that are checked before an image is decoded, and the size at which it is processed."""
+
+    __pydantic_config__ = ConfigDict(
+        use_attribute_docstrings=True
+    )  # descriptions for `nearsight config init`
 
     max_bytes: int = 20 * 2**20
     """Maximum size of an image file [bytes]."""

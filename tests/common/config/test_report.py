@@ -9,7 +9,7 @@ from pydantic import Field
 from nearsight.__main__ import SETTINGS_CLASSES
 from nearsight.common.config.base import RpcDaemonSettings, import_settings_classes, load_settings
 from nearsight.common.config.report import settings_file, settings_in_force, short_settings_file, toml_value
-from nearsight.common.config.schema import description, setting_keys
+from nearsight.common.config.schema import setting_keys
 from nearsight.common.settings import SettingsGroup
 
 
@@ -91,7 +91,7 @@ def test_descriptions_are_above_their_setting() -> None:
 
 def test_every_setting_has_a_description() -> None:
     for settings_class in import_settings_classes(SETTINGS_CLASSES).values():
-        assert [key for key, field in setting_keys(settings_class).items() if not description(*field)] == []
+        assert [key for key, text in setting_keys(settings_class).items() if not text] == []
 
 
 def test_values_are_written_so_that_toml_reads_them_back() -> None:
