@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import xxhash
 from google.protobuf.message import Message
 
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidMessage, Overloaded, StatusCode
 from nearsight.common.logging import get_logger
@@ -76,15 +77,23 @@ class Answers:
         Times of calls.
     metrics : DaemonMetrics or None
         Counts every answered call.
+    background : BackgroundWorker
+        Answers deferred calls at their deadline.
     """
 
     def __init__(
-        self, tier: str, settings: ServerSettings, clock: Clock, metrics: DaemonMetrics | None
+        self,
+        tier: str,
+        settings: ServerSettings,
+        clock: Clock,
+        metrics: DaemonMetrics | None,
+        background: BackgroundWorker,
     ) -> None:
         self._tier = tier
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self._background = background
         self._log = get_logger("rpc.server")
         self.unanswered: dict[int, ServedCall] = {}
         """Unanswered calls by identity. The code that accepts a request adds its call."""
@@ -110,6 +119,7 @@ class Answers:
         """Answer with the result of the handler, now or when the future that it returned is done."""
         if isinstance(result, Future):
             self.deferred[id(call)] = call
+            self._expire_at(call.context.deadline.at_s)
             result.add_done_callback(partial(self._finish_deferred, call))
             return
         now_s, expected = self._clock.monotonic(), call.endpoint.method.response_class
@@ -150,12 +160,23 @@ class Answers:
         )
         self._answer(call, peer_error.code, frames, hop)
 
-    def expire(self, now_s: float) -> None:
-        """Answer the deferred calls whose deadline has passed."""
-        for call in list(self.deferred.values()):
-            if call.context.deadline.at_s <= now_s:
-                self.deferred.pop(id(call), None)
-                self.fail(call, _too_late(call))
+    def _expire_at(self, deadline_s: float) -> None:
+        """Call `_expire` at this time, if no earlier call is scheduled; that one schedules the next."""
+        after_s = deadline_s - self._clock.monotonic()
+        self._background.submit(self._expire, name="expire", after_s=after_s)
+
+    def _expire(self) -> None:
+        """Answer the deferred calls whose deadline has passed; repeated at the next deadline."""
+        now_s = self._clock.monotonic()
+        try:
+            for call in list(self.deferred.values()):
+                if call.context.deadline.at_s <= now_s:
+                    self.deferred.pop(id(call), None)
+                    self.fail(call, _too_late(call))
+        finally:
+            deadlines_s = [call.context.deadline.at_s for call in list(self.deferred.values())]
+            if deadlines_s:
+                self._expire_at(min(deadlines_s))
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
         self.deferred.pop(id(call), None)
