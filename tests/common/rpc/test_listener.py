@@ -4,7 +4,7 @@ import errno
 import select
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -115,8 +115,9 @@ def test_a_client_that_does_not_read_its_answers_loses_its_connection(
     ):
         lazy = RawPeer(server.endpoint, receive_buffer=4096)
         lazy.greet()
-        for number in range(60):
-            lazy.request(request_id=number + 1)
+        with suppress(ConnectionError):  # the cut may come before the last request
+            for number in range(60):
+                lazy.request(request_id=number + 1)
         wait_until(lambda: observer.dropped != [], what="the cut")
         wait_until(lambda: held_bytes(server) == 0, what="its memory")
         assert stub.echo(text(), timeout_s=60).blobs[0].nbytes == 1024 * KIB
