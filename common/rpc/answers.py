@@ -28,6 +28,10 @@ from nearsight.common.rpc.settings import ServerSettings
 if TYPE_CHECKING:
     from nearsight.common.metrics import DaemonMetrics
 
+_LONGEST_WAIT_S = 60.0
+"""Maximum time until the next check of deadlines [s]. A check that is replaced by an earlier one needs memory
+until its time, and clients choose the deadlines."""
+
 
 @dataclass(slots=True, eq=False)
 class ServedCall:
@@ -119,7 +123,8 @@ class Answers:
         """Answer with the result of the handler, now or when the future that it returned is done."""
         if isinstance(result, Future):
             self.deferred[id(call)] = call
-            self._expire_at(call.context.deadline.at_s)
+            left_s = call.context.deadline.at_s - self._clock.monotonic()
+            self._background.submit(self._expire, name="expire", after_s=min(left_s, _LONGEST_WAIT_S))
             result.add_done_callback(partial(self._finish_deferred, call))
             return
         now_s, expected = self._clock.monotonic(), call.endpoint.method.response_class
@@ -160,11 +165,6 @@ class Answers:
         )
         self._answer(call, peer_error.code, frames, hop)
 
-    def _expire_at(self, deadline_s: float) -> None:
-        """Call `_expire` at this time, if no earlier call is scheduled; that one schedules the next."""
-        after_s = deadline_s - self._clock.monotonic()
-        self._background.submit(self._expire, name="expire", after_s=after_s)
-
     def _expire(self) -> None:
         """Answer the deferred calls whose deadline has passed; repeated at the next deadline."""
         now_s = self._clock.monotonic()
@@ -176,7 +176,7 @@ class Answers:
         finally:
             deadlines_s = [call.context.deadline.at_s for call in list(self.deferred.values())]
             if deadlines_s:
-                self._expire_at(min(deadlines_s))
+                self._background.submit(self._expire, name="expire", after_s=min(deadlines_s) - now_s)
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
         self.deferred.pop(id(call), None)
