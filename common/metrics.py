@@ -107,10 +107,10 @@ class DaemonMetrics:
         received.inc(received_bytes)
         sent.inc(sent_bytes)
 
-    def on_connections(self, count: int, held_bytes: int) -> None:
-        """Set the number of clients and the memory that they occupy."""
-        self._connections.set(count)
-        self._held.set(held_bytes)
+    def read_connections(self, count: Callable[[], int], held_bytes: Callable[[], int]) -> None:
+        """Read the number of clients, and the memory that they occupy, at each scrape."""
+        self._connections.set_function(count)
+        self._held.set_function(held_bytes)
 
     def on_dropped(self, reason: str) -> None:
         """Count a connection that this side closed."""

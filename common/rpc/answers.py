@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import xxhash
 from google.protobuf.message import Message
 
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidMessage, Overloaded, StatusCode
 from nearsight.common.logging import get_logger
@@ -26,6 +27,10 @@ from nearsight.common.rpc.settings import ServerSettings
 
 if TYPE_CHECKING:
     from nearsight.common.metrics import DaemonMetrics
+
+_LONGEST_WAIT_S = 60.0
+"""Maximum time until the next check of deadlines [s]. A check that is replaced by an earlier one needs memory
+until its time, and clients choose the deadlines."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,15 +81,23 @@ class Answers:
         Times of calls.
     metrics : DaemonMetrics or None
         Counts every answered call.
+    background : BackgroundWorker
+        Answers deferred calls at their deadline.
     """
 
     def __init__(
-        self, tier: str, settings: ServerSettings, clock: Clock, metrics: DaemonMetrics | None
+        self,
+        tier: str,
+        settings: ServerSettings,
+        clock: Clock,
+        metrics: DaemonMetrics | None,
+        background: BackgroundWorker,
     ) -> None:
         self._tier = tier
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self._background = background
         self._log = get_logger("rpc.server")
         self.unanswered: dict[int, ServedCall] = {}
         """Unanswered calls by identity. The code that accepts a request adds its call."""
@@ -110,6 +123,8 @@ class Answers:
         """Answer with the result of the handler, now or when the future that it returned is done."""
         if isinstance(result, Future):
             self.deferred[id(call)] = call
+            left_s = call.context.deadline.at_s - self._clock.monotonic()
+            self._background.submit(self._expire, name="expire", after_s=min(left_s, _LONGEST_WAIT_S))
             result.add_done_callback(partial(self._finish_deferred, call))
             return
         now_s, expected = self._clock.monotonic(), call.endpoint.method.response_class
@@ -150,12 +165,18 @@ class Answers:
         )
         self._answer(call, peer_error.code, frames, hop)
 
-    def expire(self, now_s: float) -> None:
-        """Answer the deferred calls whose deadline has passed."""
-        for call in list(self.deferred.values()):
-            if call.context.deadline.at_s <= now_s:
-                self.deferred.pop(id(call), None)
-                self.fail(call, _too_late(call))
+    def _expire(self) -> None:
+        """Answer the deferred calls whose deadline has passed; repeated at the next deadline."""
+        now_s = self._clock.monotonic()
+        try:
+            for call in list(self.deferred.values()):
+                if call.context.deadline.at_s <= now_s:
+                    self.deferred.pop(id(call), None)
+                    self.fail(call, _too_late(call))
+        finally:
+            deadlines_s = [call.context.deadline.at_s for call in list(self.deferred.values())]
+            if deadlines_s:
+                self._background.submit(self._expire, name="expire", after_s=min(deadlines_s) - now_s)
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
         self.deferred.pop(id(call), None)

@@ -143,6 +143,8 @@ class Listener:
         """Memory of this process that all clients occupy."""
         self._socket, self.endpoint = listen_on(settings.listen)
         poller.register(self._socket, _IN | _ONCE)
+        if metrics is not None:
+            metrics.read_connections(lambda: len(self._connections), lambda: self.held_bytes)
 
     def receive(self, ready: Mapping[int, int]) -> list[Received]:
         """Serve the descriptors that are ready; returns the received requests."""
@@ -205,8 +207,6 @@ class Listener:
         for connection in list(self._connections.values()):
             with connection.lock, contextlib.suppress(OSError):
                 self._look_after(connection, now_s)
-        if self._metrics is not None:
-            self._metrics.on_connections(len(self._connections), self.held_bytes)
 
     def close(self) -> None:
         """Send the remaining answers, then close all connections."""

@@ -41,15 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RpcServer", "ServerSettings"]
 
-TICK_S = 0.07
-"""Resolution of timeouts, and maximum delay of the refusal of a request that cannot be served in time."""
+SWEEP_S = 0.07
+"""Interval of sweeps while calls wait for a worker: maximum delay of a refusal."""
 
 STOP_S = 5.0
 """Maximum wait for the background thread when the server ends."""
-
-IDLE_TICKS = 20
-"""Number of ticks without work before the ticks end, so that infrequent requests do not restart them each
-time."""
 
 
 class RpcServer:
@@ -99,7 +95,8 @@ class RpcServer:
         self._log = get_logger("rpc.server")
         self._stopping = threading.Event()
         self._finished = threading.Event()
-        self._answers = Answers(tier, settings, clock, metrics)
+        self._background = BackgroundWorker(SYSTEM_CLOCK, "rpc-time")
+        self._answers = Answers(tier, settings, clock, metrics, self._background)
         self._allowed: AllowList | None = None
         pool = partial(WorkerPool, settings=settings, clock=clock, run=self._run, refuse=self._answers.fail)
         self._pool = pool("worker", settings.workers)
@@ -109,9 +106,6 @@ class RpcServer:
             if service.own_worker
         }
         self._pools = [self._pool, *self._own_pools.values()]
-        self._background = BackgroundWorker(SYSTEM_CLOCK, "rpc-time")
-        self._ticking = False
-        self._idle_ticks = 0
         self._listener: Listener | None = None
         self._started = False
 
@@ -289,10 +283,8 @@ class RpcServer:
         call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
         self._answers.unanswered[id(call)] = call
         pool = self._own_pools.get(header.service, self._pool)
-        pool.offer(call)
-        if not self._ticking:
-            self._ticking = True
-            self._background.submit(self._tick, name="tick", after_s=TICK_S)
+        if pool.offer(call):
+            self._background.submit(self._sweep, name="sweep", after_s=SWEEP_S)
         return pool
 
     def _reject(
@@ -347,20 +339,15 @@ class RpcServer:
         finally:
             self._background.submit(self._watch, name="watch", after_s=REFRESH_S)
 
-    def _tick(self) -> None:
-        """Answer calls that have waited too long; repeated as long as there is work."""
+    def _sweep(self) -> None:
+        """Refuse calls that have waited too long for a worker; repeated while calls wait."""
         now_s = self._clock.monotonic()
         try:
             for pool in self._pools:
                 pool.sweep(now_s)
-            self._answers.expire(now_s)
         finally:
-            self._idle_ticks = 0 if self._answers.unanswered else self._idle_ticks + 1
-            # Set before the calls are read again: a call that arrives afterwards restarts the ticks.
-            self._ticking = self._idle_ticks < IDLE_TICKS
-            if self._ticking or self._answers.unanswered:
-                self._ticking = True
-                self._background.submit(self._tick, name="tick", after_s=TICK_S)
+            if self.queue_length:
+                self._background.submit(self._sweep, name="sweep", after_s=SWEEP_S)
 
 
 def _forbidden() -> Unauthenticated:

@@ -95,18 +95,24 @@ class WorkerPool:
             self._threads.append(thread)
             thread.start()
 
-    def offer(self, call: ServedCall) -> None:
-        """Queue a call, or refuse it. Threads of the pool then call `_next`; other threads call `signal`."""
+    def offer(self, call: ServedCall) -> bool:
+        """Queue a call, or refuse it; returns whether a call has to wait, so that `sweep` is needed.
+
+        Threads of the pool then call `_next`; other threads call `signal`.
+        """
         with self._lock:
+            idle = self._workers - self._busy
             refused = self._queue.offer(
                 call,
                 now_s=call.arrived_s,
                 deadline_s=call.context.deadline.at_s,
                 sender=call.sender,
-                idle=self._workers - self._busy,
+                idle=idle,
             )
+            waits = self._queue.size > idle
         for one in refused:
             self._refuse(*one)
+        return waits
 
     def signal(self) -> None:
         """Wake a thread to serve the queue."""

@@ -16,7 +16,7 @@ from functools import partial
 from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.admission import AdmissionQueue, Refused
-from nearsight.common.rpc.server import TICK_S
+from nearsight.common.rpc.server import SWEEP_S
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.twin.events import Action, EventQueue
 
@@ -194,7 +194,7 @@ class Server:
         self._serve()
         if self._queue.size and not self._sweeps:
             self._sweeps = True
-            self._events.after(TICK_S, self._sweep)
+            self._events.after(SWEEP_S, self._sweep)
 
     def serve(
         self,
@@ -229,7 +229,7 @@ class Server:
         self._refuse(self._queue.sweep(self._events.now_s))
         self._sweeps = self._queue.size > 0
         if self._sweeps:
-            self._events.after(TICK_S, self._sweep)
+            self._events.after(SWEEP_S, self._sweep)
 
     def _refuse(self, refused: list[Refused[Call]]) -> None:
         for one in refused:

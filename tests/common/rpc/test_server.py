@@ -188,6 +188,17 @@ def test_a_deferred_answer_that_never_comes_ends_at_the_deadline() -> None:
         assert len(answers.all) == 1
 
 
+def test_deferred_answers_end_in_the_order_of_their_deadlines() -> None:
+    answers = Answers()
+    with serving(ScriptedEcho(lambda *_: Future())) as server:
+        for request_id, time_left_s in ((1, 600.0), (2, 0.3), (3, 0.05)):
+            server.submit(request_frames(time_left_s=time_left_s, request_id=request_id), answers, peer=1)
+        answers.next()
+        answers.next()
+        assert [one.request_id for one in answers.all] == [3, 2]
+        assert len(server._answers.deferred) == 1
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [(Unavailable("cloud gone"), Unavailable), (KeyError("x"), InternalError), (None, InternalError)],
