@@ -74,10 +74,13 @@ class BackOff:
         """Record the time of a frame that was executed whole and not matched."""
         self._wholes_ms.append(took_ms)
 
-    def reused(self, difference: float, took_ms: float) -> None:
-        """Record the total time of a frame of which something was reused, matching included."""
+    def reused(self, difference: float, took_ms: float, *, repeats: bool = False) -> None:
+        """Record the total time of a frame of which something was reused, matching included.
+
+        ``repeats``: a gate would have repeated its last outputs, which takes no time.
+        """
         if self._wholes_ms:
-            self._note(difference, median(self._wholes_ms) - took_ms)
+            self._note(difference, (0.0 if repeats else median(self._wholes_ms)) - took_ms)
 
     def not_reused(self, difference: float, match_ms: float, whole_ms: float) -> None:
         """Record a frame that was matched and executed whole: the times of both."""

@@ -145,6 +145,10 @@ class VideoSession:
         self._number = self._since_whole = self._expiries = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
+        self._gate_frame: Frame | None = None
+        """The last frame that a gate would have executed."""
+        self._gate_repeats = False
+        """Whether a gate would repeat its last outputs for the current frame."""
         self._rested = False
         """Whether the reference is not the last frame whose outputs the network has."""
         self._everything = [Rectangle(0, 0, height, width)]
@@ -329,9 +333,23 @@ class VideoSession:
             self._difference = _difference(photo, reference)
             if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
                 return self.network.why_whole
+            self._gate_repeats = self._would_gate_repeat(photo)
             if self._back_off.skips(self._difference) and not self._matches(photo, reference):
                 return SKIPPED
         return EXPIRED if self._expires() else ""
+
+    def _would_gate_repeat(self, photo: Frame) -> bool:
+        """Whether a gate, which executes every frame whole in which a block changed, would repeat its outputs.
+
+        Reuse of regions must save more: it renews only what changed, so later frames match less often.
+        """
+        if self._gate_frame is not None and self._matches(photo, self._gate_frame):
+            return True
+        if self._gate_frame is None:
+            self._gate_frame = photo.copy()
+        else:  # allocating pages takes longer than the copy
+            np.copyto(self._gate_frame, photo)
+        return False
 
     def _expires(self) -> bool:
         return self._since_whole + 1 >= self._whole_every()
@@ -418,9 +436,9 @@ class VideoSession:
         """Update the back-off, the budget and the counters from a frame's result."""
         if why == SKIPPED:
             self._back_off.whole(took_ms)
-        elif found and why != EXPIRED and found.differs:
+        elif found and why != EXPIRED and (found.differs or not self._gate_repeats):
             if not why:
-                self._back_off.reused(self._difference, took_ms)
+                self._back_off.reused(self._difference, took_ms, repeats=self._gate_repeats)
             elif why == NO_SAVING and self.network.would_reuse(found.changed, found.match.offset):
                 self._back_off.try_next()  # no maps were cached for this frame; now they are
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from nearsight.device.video.back_off import BackOff
@@ -50,6 +51,17 @@ def test_reuse_that_takes_longer_than_whole_frames_is_backed_off_from() -> None:
             back_off.reused(FAR, took_ms=5.5)
             matched += 1
     assert matched < 10
+
+
+def test_reuse_that_saves_less_than_a_gate_is_backed_off_from() -> None:
+    back_off = BackOff(5.0)
+    repeats = np.random.default_rng(1).random(300) < 0.6
+    matched = 0
+    for repeated in repeats:
+        if not back_off.skips(FAR):
+            back_off.reused(FAR, took_ms=3.0, repeats=bool(repeated))
+            matched += 1
+    assert matched < 100, "it takes 3 ms per frame, the gate 2"
 
 
 def test_a_frame_that_is_much_nearer_is_matched_all_the_same() -> None:
