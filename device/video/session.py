@@ -339,7 +339,7 @@ class VideoSession:
         return EXPIRED if self._expires() else ""
 
     def _would_gate_repeat(self, photo: Frame) -> bool:
-        """Whether a gate, which executes every frame whole in which a block changed, would repeat its outputs.
+        """Whether a gate, which executes each frame with changed blocks whole, would repeat its outputs.
 
         Reuse of regions must save more: it renews only what changed, so later frames match less often.
         """
