@@ -82,10 +82,12 @@ class BackOff:
         if self._wholes_ms:
             self._note(difference, (0.0 if repeats else median(self._wholes_ms)) - took_ms)
 
-    def not_reused(self, difference: float, match_ms: float, whole_ms: float) -> None:
-        """Record a frame that was matched and executed whole: the times of both."""
+    def not_reused(
+        self, difference: float, match_ms: float, whole_ms: float, *, repeats: bool = False
+    ) -> None:
+        """Record a frame that was matched and executed whole: the times of both; ``repeats`` as in `reused`."""
         self.whole(whole_ms)
-        self._note(difference, -match_ms)
+        self._note(difference, -match_ms - (whole_ms if repeats else 0.0))
 
     def try_next(self) -> None:
         """Do not skip the next frame: the last one stored maps for reuse, whose benefit is not known yet."""

@@ -442,7 +442,9 @@ class VideoSession:
             elif why == NO_SAVING and self.network.would_reuse(found.changed, found.match.offset):
                 self._back_off.try_next()  # no maps were cached for this frame; now they are
             else:
-                self._back_off.not_reused(self._difference, took_ms - network_ms, network_ms)
+                self._back_off.not_reused(
+                    self._difference, took_ms - network_ms, network_ms, repeats=self._gate_repeats
+                )
         if self._budget is not None:
             self._budget.note(~found.kept if found and not why else None)
             if found and found.differs and why != EXPIRED:

@@ -410,6 +410,26 @@ def test_reuse_that_takes_longer_than_whole_executions_is_given_up() -> None:
     assert sum(not one.whole for one in results[30:]) <= 3
 
 
+def test_reuse_of_regions_is_given_up_where_a_gate_saves_more() -> None:
+    """A patch moves in every other frame, and all frames fade.
+
+    The gate repeats every other output. After a moved patch was renewed, the next frame has faded too far
+    from the rest of the reference, and is executed whole.
+    """
+    network, clock = Mirror(), ManualClock()
+    network.whole_times_ms, network.pays_from = 10.0, 0.5
+    network.ran = lambda _: clock.advance(0.010 if network._share == 1.0 else 0.008)
+    session = VideoSession(network, settings=VideoSettings(expiry=1000, check_every=0), clock=clock)
+    dim = noise() // 4
+    results = []
+    for number in range(120):
+        moved = with_patch(dim, (20, 8 * ((number + 1) // 2 % 6)))
+        results.append(session.run(cv2.add(moved, np.full_like(moved, 20 * abs(number % 12 - 6)))))
+    later = results[60:]
+    assert sum(not one.whole and one.recomputed > 0 for one in later) < 15
+    assert sum(not one.whole and one.recomputed == 0 for one in later) > 20
+
+
 def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
     session = session_of(Mirror((None, 3, None, None)), size=(48, 32))
     assert session.run(noise()).outputs["photo"].shape == (1, 3, 48, 32)
