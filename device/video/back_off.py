@@ -1,7 +1,8 @@
 """Decides which frames are matched, from the time that matching has saved so far.
 
-Matching takes time, and saves nothing if much has changed. While changed frames take longer with reuse than
-without, more and more frames are not matched, unless their difference is much smaller.
+Matching takes time, and saves nothing if much has changed. While frames take longer with reuse than with a
+gate, which repeats the last outputs for frames without changed blocks and executes all others whole, more and
+more frames are not matched, unless their difference is much smaller.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class BackOff:
     def not_reused(
         self, difference: float, match_ms: float, whole_ms: float, *, repeats: bool = False
     ) -> None:
-        """Record a frame that was matched and executed whole: the times of both; ``repeats`` as in `reused`."""
+        """Record a frame that was matched and executed whole: the times of both; ``repeats``: see `reused`."""
         self.whole(whole_ms)
         self._note(difference, -match_ms - (whole_ms if repeats else 0.0))
 
