@@ -86,7 +86,7 @@ class BackOff:
     def not_reused(
         self, difference: float, match_ms: float, whole_ms: float, *, repeats: bool = False
     ) -> None:
-        """Record a frame that was matched and executed whole: the times of both; ``repeats``: see `reused`."""
+        """Record a frame that was matched and executed whole: the times of both; ``repeats`` as above."""
         self.whole(whole_ms)
         self._note(difference, -match_ms - (whole_ms if repeats else 0.0))
 
