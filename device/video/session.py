@@ -322,6 +322,7 @@ class VideoSession:
 
     def _reason_before_matching(self, photo: Frame) -> str:
         """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
+        self._gate_repeats = not self._glances and self._would_gate_repeat(photo)
         reference = self._reference.pixels
         if reference is None:
             return FIRST
@@ -333,7 +334,6 @@ class VideoSession:
             self._difference = _difference(photo, reference)
             if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
                 return self.network.why_whole
-            self._gate_repeats = self._would_gate_repeat(photo)
             if self._back_off.skips(self._difference) and not self._matches(photo, reference):
                 return SKIPPED
         return EXPIRED if self._expires() else ""
@@ -436,7 +436,7 @@ class VideoSession:
         """Update the back-off, the budget and the counters from a frame's result."""
         if why == SKIPPED:
             self._back_off.whole(took_ms)
-        elif found and why != EXPIRED and (found.differs or not self._gate_repeats):
+        elif found and why != EXPIRED and (found.differs or not (self._glances or self._gate_repeats)):
             if not why:
                 self._back_off.reused(self._difference, took_ms, repeats=self._gate_repeats)
             elif why == NO_SAVING and self.network.would_reuse(found.changed, found.match.offset):
