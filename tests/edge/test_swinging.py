@@ -91,7 +91,7 @@ def best_ms(slowness: float) -> float:
     return float((CURVES.lookup_ms * slowness + (1 - hits) * MISS_MS).min())
 
 
-def measured(slowness: float, requests: int = 2500) -> tuple[float, float, float]:
+def measured(slowness: float, requests: int = 5000) -> tuple[float, float, float]:
     """Medians of the times that the cache is filled, of its builds, and of the regret; over three runs."""
     runs = []
     for seed in range(3):
@@ -109,12 +109,11 @@ def measured(slowness: float, requests: int = 2500) -> tuple[float, float, float
 def test_on_a_slow_machine_the_cache_is_rarely_filled_in_vain(slowness: float) -> None:
     """At 3 the best cache saves 6 %, at 3.5 and 5 none pays.
 
-    Without half-life and indifference it is filled 64, 226 and 519 times in 5000 requests, at a regret of up
-    to 32 %.
+    Without half-life and indifference it is filled 64, 226 and 519 times, at a regret of up to 32 %.
     """
     filled, builds, regret = measured(slowness)
-    assert filled <= 25
-    assert builds <= 75
+    assert filled <= 50
+    assert builds <= 150
     assert regret <= 0.08
 
 
