@@ -167,6 +167,16 @@ class PartialNetwork:
             self.tolerance = tolerance
         return self._in_order(self._segmented.run(tensor, changed, offset))
 
+    def run_whole(self, frame: Tensor) -> dict[str, Tensor]:
+        """As `run` for a frame that changed everywhere: no maps are stored, the next frame cannot reuse any.
+
+        Takes few steps. After an execution each step is slow, because the processor's caches hold the
+        network's data.
+        """
+        if self._closed or frame.shape != self._shape or frame.dtype != self._dtype:
+            return self.run(frame, [Rectangle(0, 0, *self._segmented.source.layout.size)])
+        return self._in_order(self._segmented.run_whole(frame))
+
     def unchanged(self) -> dict[str, Tensor]:
         """Outputs of a frame without changes, for which no tensor is needed; empty before the first frame."""
         return self._in_order(self._segmented.unchanged())

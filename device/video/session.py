@@ -285,7 +285,7 @@ class VideoSession:
         """Execute the network on a frame that is neither matched nor stored."""
         tensor = self._tensor(photo)
         prepared_s = self._clock.monotonic()
-        outputs = self.network.run(tensor, self._everything)
+        outputs = self.network.run_whole(tensor)
         ended_s = self._clock.monotonic()
         before_ms, network_ms = 1e3 * (prepared_s - began_s), 1e3 * (ended_s - prepared_s)
         self._since_whole, self._number = 0, self._number + 1

@@ -118,6 +118,25 @@ def test_a_small_change_executes_a_small_part_and_no_change_executes_nothing(par
     assert partial.unchanged() == {}
 
 
+@pytest.mark.parametrize("one_call", [True, False], ids=["uncut", "in segments"])
+def test_a_frame_whose_maps_are_not_stored_has_the_outputs_of_a_whole_execution(
+    partial: PartialNetwork, plain: Network, monkeypatch: pytest.MonkeyPatch, one_call: bool
+) -> None:
+    if not one_call:  # a long tail exists only once
+        monkeypatch.setattr(partial._segmented, "_uncut", None)
+    partial.reset()
+    partial.run(noise(0))
+    frame, patch = noise(1), [Rectangle(0, 0, 8, 8)]
+    answer = partial.run_whole(frame)["logits"]
+    np.testing.assert_allclose(answer, plain.run({"": frame})["logits"], rtol=1e-4, atol=1e-5)
+    assert not answer.flags.writeable
+    assert {one.done for one in partial.explain()} == {"whole"}
+    assert not partial.would_reuse(patch)
+    assert (partial.unchanged()["logits"] == answer).all()
+    with pytest.raises(InvalidArgument, match="shape"):
+        partial.run_whole(noise(0, SIDE // 2))
+
+
 @pytest.fixture
 def tolerant(partial: PartialNetwork) -> Iterator[PartialNetwork]:
     """The same network, which keeps values that differ by less than half of a standard deviation."""

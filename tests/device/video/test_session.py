@@ -80,6 +80,9 @@ class Mirror(PartialNetwork):
         self.ran(changed is None)
         return {"photo": self._held.copy()}
 
+    def run_whole(self, frame: Tensor) -> dict[str, Tensor]:
+        return self.run(frame, [Rectangle(0, 0, SIDE, SIDE)])
+
     def explain(self) -> tuple[SegmentReport, ...]:
         return (SegmentReport("photo", "regions", self._share, whole_ms=2.0),)
 
