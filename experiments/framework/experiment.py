@@ -99,9 +99,7 @@ class Target:
     """A value that the experiment should reach."""
 
     text: str
-    """Description of the target."""
     value: float
-    """The measured value."""
     reached: bool | None
     """Whether the target is reached; None: not judged, because the run was too small."""
     note: str = ""
@@ -127,12 +125,10 @@ def not_judged(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Input of a picture."""
+    """Input of a picture: all rows of a run, and the metrics computed from them."""
 
     rows: Sequence[StoredRow]
-    """All rows of a run."""
     metrics: Mapping[str, Any]
-    """Metrics computed from the rows."""
 
 
 class Experiment(ABC):

@@ -31,7 +31,6 @@ class Entry:
     """An experiment that can be run."""
 
     module: str
-    """Name of its module."""
     shows: str
     """One-line description of what it shows."""
     source: str

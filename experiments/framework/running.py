@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -45,45 +45,40 @@ class Outcome:
     summary: dict[str, Any]
     """Content of ``summary.json``."""
     targets: tuple[Target, ...]
-    """Targets with their verdicts."""
     picture: Path
-    """Path of the picture."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A part of a run. An interrupted run keeps its finished cells."""
-
-    key: str
-    """Unique in the run."""
-    parameters: Mapping[str, Any]
-    """Parameters of the cell, by name."""
+Cells = Mapping[str, Mapping[str, Any]]
+"""Parts of a run: the parameters of each by its key. An interrupted run keeps its finished cells."""
 
 
-def cells_of(experiment: Experiment, options: RunOptions) -> tuple[Cell, ...]:
-    """All cells of a run.
+def cells_of(experiment: Experiment, options: RunOptions) -> Cells:
+    """All cells of a run, in the order in which they are run.
 
     Raises
     ------
     InvalidArgument
         If two cells would have the same name, because names of ``--data`` are too similar.
     """
-    cells = tuple(Cell(experiment.key(**one), one) for one in experiment.cells(options))
-    repeated = [key for key, count in Counter(cell.key for cell in cells).items() if count > 1]
-    if repeated:
-        raise InvalidArgument(
-            f"several parts of this run would have the name {repeated[0]}",
-            advice="give the files of --data names that differ in letters or digits",
-        )
+    cells: dict[str, Mapping[str, Any]] = {}
+    for parameters in experiment.cells(options):
+        key = experiment.key(**parameters)
+        if key in cells:
+            raise InvalidArgument(
+                f"several parts of this run would have the name {key}",
+                advice="give the files of --data names that differ in letters or digits",
+            )
+        cells[key] = parameters
     return cells
 
 
-def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
+def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> Cells:
     """Cells that a run into this folder still has to measure."""
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
-        return ()
-    return tuple(cell for cell in cells_of(experiment, options) if folder.finished_cell(cell.key) is None)
+        return {}
+    cells = cells_of(experiment, options)
+    return {key: one for key, one in cells.items() if folder.finished_cell(key) is None}
 
 
 def check(experiment: Experiment, options: RunOptions) -> None:
@@ -150,9 +145,9 @@ def adopt_cells(experiment: Experiment, options: RunOptions, out: Path, other: P
     by_cell: dict[str, list[StoredRow]] = defaultdict(list)
     for row in theirs.rows():
         by_cell[experiment.key(**experiment.cell_of(row))].append(row)
-    adopted = [cell for cell in missing_cells(experiment, options, out) if cell.key in by_cell]
-    for cell in adopted:
-        mine.keep_cell(cell.key, by_cell[cell.key])
+    adopted = missing_cells(experiment, options, out).keys() & by_cell.keys()
+    for key in adopted:
+        mine.keep_cell(key, by_cell[key])
     return len(adopted)
 
 
@@ -180,25 +175,25 @@ def run_cells(
     missing = missing_cells(experiment, options, out)
     provenance = _provenance(folder.run_information()["configuration"], describe_environment())
 
-    def keep(cell: Cell, rows: Sequence[Row]) -> None:
-        folder.keep_cell(cell.key, [{**provenance, **row} for row in rows])
+    def keep(key: str, rows: Sequence[Row]) -> None:
+        folder.keep_cell(key, [{**provenance, **row} for row in rows])
         advance(1)
 
     processes = experiment.processes(options)
     if processes > 1 and len(missing) > 1:
-        for cell, rows in run_in_processes(experiment, options, missing, processes):
-            begin(cell.key)
-            keep(cell, rows)
+        for key, rows in run_in_processes(experiment, options, missing, processes):
+            begin(key)
+            keep(key, rows)
     else:
-        for cell in missing:
-            begin(cell.key)
-            keep(cell, run_cell(experiment, options, cell))
+        for key, parameters in missing.items():
+            begin(key)
+            keep(key, run_cell(experiment, options, parameters))
     kept: list[Row] = []
-    for cell in cells_of(experiment, options):
-        finished = folder.finished_cell(cell.key)
+    for key in cells_of(experiment, options):
+        finished = folder.finished_cell(key)
         if finished is None:
             raise CorruptStore(
-                f"the finished part {cell.key} disappeared from {out} during the run",
+                f"the finished part {key} disappeared from {out} during the run",
                 advice="let no other run use this folder, and run the same command again",
             )
         kept.extend(finished)
@@ -206,12 +201,12 @@ def run_cells(
 
 
 def run_in_processes(
-    experiment: Experiment, options: RunOptions, cells: Sequence[Cell], processes: int
-) -> Iterator[tuple[Cell, Sequence[Row]]]:
+    experiment: Experiment, options: RunOptions, cells: Cells, processes: int
+) -> Iterator[tuple[str, Sequence[Row]]]:
     """Run cells in several processes; for experiments that compute and do not measure time.
 
-    Each cell is yielded when it is finished, in any order, so that an interrupted run keeps it. If a cell
-    fails or the caller stops, the other processes are terminated.
+    Each key is yielded with its rows when the cell is finished, in any order, so that an interrupted run
+    keeps it. If a cell fails or the caller stops, the other processes are terminated.
 
     Raises
     ------
@@ -222,7 +217,7 @@ def run_in_processes(
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(processes, len(cells)), spawn, _begin_work, (os.getpid(),))
     try:
-        running = {pool.submit(run_cell, experiment, options, cell): cell for cell in cells}
+        running = {pool.submit(run_cell, experiment, options, one): key for key, one in cells.items()}
         for done in as_completed(running):
             yield running[done], done.result()
     except BaseException:
@@ -236,9 +231,9 @@ def run_in_processes(
     pool.shutdown()
 
 
-def run_cell(experiment: Experiment, options: RunOptions, cell: Cell) -> list[Row]:
+def run_cell(experiment: Experiment, options: RunOptions, parameters: Mapping[str, Any]) -> list[Row]:
     """Measure one cell."""
-    return list(experiment.run(options, **cell.parameters))
+    return list(experiment.run(options, **parameters))
 
 
 def _begin_work(parent_pid: int) -> None:

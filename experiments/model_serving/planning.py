@@ -54,7 +54,6 @@ class Outcome:
     policy: str
     budget_bytes: int
     p95_ms: float
-    """95th percentile of the latency."""
     mean_ms: float
     hit_ratio: float
 

@@ -29,7 +29,6 @@ class Workload:
 
     requests: ModelRequests
     costs: dict[str, ModelCosts]
-    """Costs of each model."""
     segments: Segments
     """True rates, by the index of the model."""
 

@@ -50,7 +50,7 @@ class Played:
     rows: tuple[RequestRow, ...]
     """Requests of all devices."""
     prefetched: PrefetchCount | None
-    """The edge's counts of prefetched objects; None without an edge."""
+    """The edge's counts of prefetched objects; None without an edge, and on the twin."""
     edge_sent: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics."""
     models: Mapping[str, int] = field(default_factory=dict)

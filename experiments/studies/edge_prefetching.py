@@ -62,7 +62,6 @@ class Plan:
     backends: Mapping[str, tuple[str, ...]]
     """Classifiers of the edge → configurations that are measured with each."""
     profile: ProfileAmount
-    """Size of the offline analysis."""
 
 
 FULL = Plan(

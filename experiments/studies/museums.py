@@ -111,14 +111,12 @@ class TaughtMuseum:
 
     def __init__(self, options: RunOptions, settings: MuseumSettings) -> None:
         self.dataset = dataset_of(options, settings)
-        """Exhibits and photos."""
         self.folder = museum_folder(options.museums, settings).resolve()
         self.database = self.folder / "cloud.db"
         """Folder of the museum, and database with the cloud's catalogue."""
         self.photos = photos_by_object(self.dataset)
         """Paths of the photos of each exhibit."""
         self.seed = options.seed
-        """Seed of the options."""
         fill_catalogue(self.folder, self.database)
 
     def testbed(self, name: str) -> Path:

@@ -13,9 +13,10 @@ from nearsight.common.recognition.codec import digest_of_message
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.experiments.twin.cost_model import ANSWER_BYTES, Costs
+from nearsight.experiments.twin.cost_model import Costs
 from nearsight.experiments.twin.events import Action
 from nearsight.experiments.twin.link import (
+    ANSWER_BYTES,
     OnReply,
     Reply,
     TierRequest,

@@ -1,4 +1,4 @@
-"""The costs of the twin: computing times, sizes and overheads, from measurements of this machine.
+"""The costs of the twin: computing times and overheads, from measurements of this machine.
 
 Mean lookup times and their growth with the cache come from the measurements in profiles (`nearsight
 profile`). Costs that no profile contains (the cloud's second look, the time of a message in a daemon, the
@@ -19,11 +19,6 @@ from nearsight.common.object_cache.profile import CacheProfile, VersionedFile, d
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
 
-ANSWER_BYTES = 230
-BYTES_PER_PREDICTION = 20
-REQUEST_BYTES = 200
-MODEL_OVERHEAD_BYTES = 300
-LISTED_BYTES = 60
 _DRAWS = 4096
 _LEAST_SIZES = 2
 SECOND_LOOK_MS = 60.0

@@ -25,17 +25,13 @@ from nearsight.common.request.flow import RequestFlow
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.experiments.links.link import LinkDirection, LinkShape
-from nearsight.experiments.twin.cost_model import (
-    ANSWER_BYTES,
-    BYTES_PER_PREDICTION,
-    LISTED_BYTES,
-    MODEL_OVERHEAD_BYTES,
-    REQUEST_BYTES,
-    Costs,
-)
+from nearsight.experiments.twin.cost_model import Costs
 from nearsight.experiments.twin.events import Action, EventQueue
 from nearsight.experiments.twin.photos import TwinPhoto
 
+REQUEST_BYTES, ANSWER_BYTES = 200, 230
+_PREDICTION_BYTES, _LISTED_BYTES, _MODEL_BYTES = 20, 60, 300
+"""What a predicted object and a listed one add to an answer; and what a model takes besides its features."""
 _HANDSHAKES, _HANDSHAKE_BYTES = 3, 30
 
 A = TypeVar("A")
@@ -145,7 +141,6 @@ class TierRequest:
     asked_again: bool = False
     """Whether the tier did not recognise the features before."""
     thumbnail: bool = False
-    """Whether it includes a thumbnail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +184,16 @@ def answer_bytes(answer: object) -> int:
     if isinstance(answer, FetchedModels):
         return answer.size_bytes
     if isinstance(answer, Listing):
-        return ANSWER_BYTES + LISTED_BYTES * len(answer.versions)
+        return ANSWER_BYTES + _LISTED_BYTES * len(answer.versions)
     prediction = answer.prediction if isinstance(answer, Reply) else answer
     if isinstance(prediction, Prediction):
-        return ANSWER_BYTES + BYTES_PER_PREDICTION * len(prediction.following)
+        return ANSWER_BYTES + _PREDICTION_BYTES * len(prediction.following)
     return ANSWER_BYTES
 
 
 def models_bytes(models: Iterable[ObjectModel]) -> int:
     """Size of models on the network [bytes]."""
-    return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
+    return sum(model.size_bytes + _MODEL_BYTES for model in models)
 
 
 def tier_over_link(link: TwinLink, way_s: float, costs: Costs, ask: TierAccess) -> TierAccess:

@@ -36,10 +36,10 @@ from nearsight.device.peers.store.shared_store import Claims
 from nearsight.device.prefetching.controller import PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.experiments.twin.cloud import message_of
-from nearsight.experiments.twin.cost_model import ANSWER_BYTES, REQUEST_BYTES, Costs
+from nearsight.experiments.twin.cost_model import Costs
 from nearsight.experiments.twin.edge import EdgeSource
 from nearsight.experiments.twin.events import Action
-from nearsight.experiments.twin.link import TwinLink, models_bytes
+from nearsight.experiments.twin.link import ANSWER_BYTES, REQUEST_BYTES, TwinLink, models_bytes
 from nearsight.experiments.twin.processor import Processor, VirtualWorker
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 

@@ -38,9 +38,7 @@ class TypicalTimes:
     """Typical times of lookups, and the objects that tiers hold during a session."""
 
     device: DeviceProfile
-    """Times of a device, by number of features."""
     edge: CacheProfile
-    """Times of an edge."""
     cached: tuple[str, ...]
     """Objects that an edge holds."""
     held: Mapping[str, tuple[str, ...]]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from nearsight.edge.service import EDGE
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.rig.replay import Ledger
-from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.session import Played
 from nearsight.experiments.rig.warming import CacheState
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import CLOUD, TwinCloud, TwinCloudClient
@@ -56,7 +57,6 @@ class TwinTiers:
     edge: EdgeSettings | None
     """Settings of the edge; None: devices send requests to the cloud directly."""
     device: RecognizerSettings
-    """Settings of all devices."""
     features: tuple[int, ...] = ()
     """Numbers of features that devices choose from; empty: all of their profile."""
 
@@ -82,7 +82,6 @@ class TwinVisitor:
     """The photos of one device."""
 
     name: str
-    """Name of the visitor."""
     plan: Sequence[tuple[PlannedPhoto, TwinPhoto]]
     """Photos in the order of time."""
     edge: int = 0
@@ -90,22 +89,13 @@ class TwinVisitor:
 
 
 @dataclass(frozen=True, slots=True)
-class TwinOutcome:
-    """Results of a run."""
+class TwinOutcome(Played):
+    """Results of a run; CPU time and bytes are counted until the end of the session."""
 
-    rows: tuple[RequestRow, ...]
-    """Rows as of a replay."""
-    cpu: Mapping[str, float]
-    """Core seconds of each tier from the start of the replay to the end of the session."""
-    up_bytes: int
-    down_bytes: int
-    """Bytes between building and cloud in this time."""
-    cached_objects: tuple[int, ...]
+    cached_objects: tuple[int, ...] = ()
     """Number of objects in each edge's cache at the end."""
-    events: int
+    events: int = 0
     """Number of simulated actions."""
-    models: Mapping[str, int] = field(default_factory=dict)
-    """Models of devices that share, by source; see `CooperationAccount`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +105,12 @@ class TwinSession:
     object_ids: Sequence[str]
     """The cloud's catalogue."""
     visitors: Sequence[TwinVisitor]
-    """The devices."""
     costs: CostModel
-    """All costs."""
     network: LinkShape
     """Shape of the link between building and cloud."""
     transitions: Sequence[tuple[str, str]] = ()
     """Requests of earlier visitors as (visitor, object), for the warm-up of edges."""
     hardware: Hardware = field(default_factory=Hardware)
-    """Cores and speed of the nodes."""
     edges: int = 1
     """Number of edges, each with its own link to the cloud."""
     seed: int = 1
@@ -249,32 +236,35 @@ class _Run:
             self._send_next(device, iter(visitor.plan), start_s)
             if visitor.plan:
                 end_s = max(end_s, visitor.plan[-1][0].at_s)
-        counted_s = start_s + (self._session.seconds or end_s)
+        seconds = self._session.seconds or end_s
+        counted_s = start_s + seconds
         last_s = max(counted_s, start_s + end_s + self._session.timeout_s + 1.0)
         on_second(0.0)
-        used: tuple[Mapping[str, float], int, int] | None = None
+        used: dict[str, Any] = {}
         while self._events.now_s < last_s:
             second_s = min(last_s, self._events.now_s + 1.0)
-            if used is None and counted_s <= second_s:
+            if not used and counted_s <= second_s:
                 self._events.run(counted_s)
                 used = self._used(before)
             self._events.run(second_s)
             on_second(self._events.now_s - start_s)
         return TwinOutcome(
             tuple(row for device in self._devices for row in device.ledger.rows()),
-            *(used or self._used(before)),
-            tuple(edge.cache.size for edge in self._edges),
-            self._events.done,
-            self._models(),
+            prefetched=None,
+            models=self._models(),
+            seconds=seconds,
+            cached_objects=tuple(edge.cache.size for edge in self._edges),
+            events=self._events.done,
+            **(used or self._used(before)),
         )
 
-    def _used(self, before: Mapping[str, float]) -> tuple[Mapping[str, float], int, int]:
+    def _used(self, before: Mapping[str, float]) -> dict[str, Any]:
         """CPU time of each tier since the replay began, and bytes to and from the cloud."""
-        return (
-            {tier: busy - before[tier] for tier, busy in self._cpu().items()},
-            sum(link.up_bytes for link in self._links),
-            sum(link.down_bytes for link in self._links),
-        )
+        return {
+            "cpu_s": {tier: busy - before[tier] for tier, busy in self._cpu().items()},
+            "up_bytes": sum(link.up_bytes for link in self._links),
+            "down_bytes": sum(link.down_bytes for link in self._links),
+        }
 
     def _send_next(
         self, device: TwinDevice, left: Iterator[tuple[PlannedPhoto, TwinPhoto]], start_s: float

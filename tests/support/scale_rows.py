@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 
 from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow
+from nearsight.experiments.rig.session import Played
 from nearsight.experiments.studies.cachier.scale.configurations import ORDER
 from nearsight.experiments.studies.cachier.scale.machines import Machines
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 from nearsight.experiments.studies.cachier.scale.photos import PhotoKind
-from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, session_row
+from nearsight.experiments.studies.cachier.scale.session_numbers import session_row
 from nearsight.experiments.twin.cost_model import CostModel, Hardware
 
 ASSUMED = CostModel.assumed()
@@ -27,14 +28,15 @@ def stored_rows(
 ) -> list[dict[str, str]]:
     """One row per point, configuration and run; the latency increases by 1 ms with each run."""
     configuration = json.dumps({"on": "twin", "costs": costs, "smoke": smoke})
-    usage = Usage(10.0, {"edge": 1.0, "cloud": 2.0}, {"edge": 8, "cloud": 24}, 10_000, 1_000)
+    cpu_s, cores = {"edge": 1.0, "cloud": 2.0}, {"edge": 8, "cloud": 24}
     found = []
     for point in points:
         for tiers in ORDER:
             for run in range(1, runs + 1):
                 latency_ms = p50(point, tiers) + run - 1
                 asked = RequestRow(tiers, "v", 0, 0.0, 0.0, "a", "a", RECOGNIZED, 1, "edge", latency_ms)
-                row = session_row(point, tiers, run, [asked], usage, unknown)
+                played = Played((asked,), None, cpu_s=cpu_s, seconds=10.0, up_bytes=10_000, down_bytes=1_000)
+                row = session_row(point, tiers, run, played, cores, unknown)
                 found.append(
                     {**{name: str(value) for name, value in row.items()}, "configuration": configuration}
                 )

@@ -48,7 +48,6 @@ class ComparedCache:
     lookup: Callable[[Any], int | None]
     """Return the class of an input; None if the cache does not answer."""
     insert: Callable[[Any, int], object]
-    """Insert one result."""
     learn: Callable[[Any, int], object] = lambda _x, _label: None
     """Learn the classifier's result for an input without an answer; similarity caches do not change."""
     neighbours: Callable[[Any], Neighbours] | None = None

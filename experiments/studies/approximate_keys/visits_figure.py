@@ -27,15 +27,7 @@ from nearsight.common.request.answer import RESULT
 from nearsight.common.result_cache.image_keys import layout_keys
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    ON_MACHINES,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
 from nearsight.experiments.rig.rows import RequestRow, summarise
@@ -49,7 +41,7 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
     OperatingPoint,
     amount_of,
 )
-from nearsight.experiments.studies.cachier.scale.scale_figure import with_machines
+from nearsight.experiments.studies.cachier.scale.scale_figure import OnMachines
 from nearsight.experiments.studies.cachier.scale.sessions import twin_session, with_workers
 from nearsight.experiments.twin.cost_model import Hardware
 from nearsight.experiments.twin.session import CONFIGURATIONS, TwinTiers, TwinVisitor
@@ -72,12 +64,11 @@ _LOOKS = {
 """Played configuration of figure 6.4 and location of the result cache → colour and line."""
 
 
-class Figure(Experiment):
+class Figure(OnMachines):
     """Figure 6.4's visitors, with independent views or standing still, without and with the result cache."""
 
     name: ClassVar[str] = "approximate-visits"
     source: ClassVar[str] = "beyond approximate-key caching, 5"
-    takes: ClassVar[tuple[str, ...]] = ON_MACHINES
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in the options of a run; costs of the machines are measured if necessary.
@@ -92,7 +83,7 @@ class Figure(Experiment):
                 f"{self.name} runs only on the twin",
                 advice="for real daemons, use `nearsight experiment run approximate-daemons`",
             )
-        return with_machines(options, say)
+        return super().completed(options, say)
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per number of visitors and run."""
@@ -102,10 +93,6 @@ class Figure(Experiment):
             for visitors in ((2,) if options.smoke else _VISITORS)
             for run in runs
         ]
-
-    def processes(self, options: RunOptions) -> int:
-        """One per core, because no time is measured."""
-        return amount_of(options).processes
 
     def run(self, options: RunOptions, visitors: int, run: int) -> list[Row]:
         """Play all configurations with the same visitors; one row per views and configuration."""

@@ -66,7 +66,6 @@ class Plan:
     """Measured requests per network and edge, by backend; fast lookups need more, as noise is a larger
     part."""
     profile: ProfileAmount
-    """Size of the offline analysis."""
 
 
 FULL = Plan(

@@ -57,9 +57,7 @@ class Setting:
     title: str
     """Title in tables and pictures."""
     nodes: int
-    """Number of devices."""
     kademlia: KademliaSettings
-    """k and alpha."""
     replicas: int = 2
     """Number of replicas of each key in our store."""
     late: int = 0

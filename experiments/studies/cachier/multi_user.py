@@ -72,7 +72,6 @@ class Plan:
     reports: int
     """Number of earlier requests per object that the edge received."""
     profile: ProfileAmount
-    """Size of the offline analysis."""
 
 
 FULL = Plan(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from pydantic import TypeAdapter
 
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import RunOptions, StoredRow
@@ -22,6 +23,7 @@ _RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
 _SHIFT = 0.006
 """Horizontal distance between curves of recall and precision, in panel widths; several often coincide."""
 _LOWEST = 0.5
+_STORED = TypeAdapter(SubsetRow)
 
 
 def line(fit: Mapping[str, float], digits: int) -> str:
@@ -55,19 +57,7 @@ def analysed(rows: Sequence[StoredRow], time: str) -> dict[str, Any]:
     Each of ``points`` has the mean and the deviation of each quantity; sizes with an unknown one are left
     out. The time is named after its column.
     """
-    measured = [
-        SubsetRow(
-            k=int(row["k"]),
-            subset=int(row["subset"]),
-            backend=row["backend"],
-            relevant=int(row["relevant"]),
-            noise=int(row["noise"]),
-            lookup_ms=float(row[time]),
-            recall=float(row["recall"]),
-            precision=float(row["precision"]),
-        )
-        for row in rows
-    ]
+    measured = [_STORED.validate_python({**row, "lookup_ms": row[time]}) for row in rows]
     points = (point.model_dump() for point in summarize(measured))
     return {
         "points": [

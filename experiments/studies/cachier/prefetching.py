@@ -75,15 +75,12 @@ class Plan:
     museum: MuseumSettings
     """Museum of the cloud's catalogue and the photos."""
     walks: Walks
-    """Generated visits."""
     following: Following
-    """Number of devices, length of the replay, and share of unknown photos."""
     repetitions: int
     """Number of repetitions, each with other visitors."""
     feature_counts: tuple[int, ...]
     """Numbers of features that devices choose from."""
     profile: ProfileAmount
-    """Size of the offline analyses."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Plan:

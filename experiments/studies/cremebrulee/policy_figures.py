@@ -54,7 +54,6 @@ class _Policies(Experiment):
     scale: ClassVar[str]
     """Scale of the workload. The testbed serves with one thread; in the simulation no time passes."""
     sizes_gb: ClassVar[Sequence[int]]
-    """Sizes of the cache."""
     smoke_sizes_gb: ClassVar[Sequence[int]]
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:

@@ -79,7 +79,6 @@ class EdgeCosts:
     miss_ms: float
     """Median latency of a miss, a round trip to the cloud [ms]."""
     k_max: int = 10_000
-    """Largest number of objects in the cache."""
 
 
 class CrowdEdge:

@@ -120,7 +120,6 @@ class Screen:
 
     def __init__(self, frames: int) -> None:
         self.shown = [Shown() for _ in range(frames)]
-        """Shown content by frame."""
         self._given_s = [0.0] * frames
         self._lock = threading.Lock()
         self._newest: tuple[int, Recognition] | None = None

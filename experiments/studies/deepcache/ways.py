@@ -74,13 +74,7 @@ DEFAULT = Settings()
 
 
 class Engines:
-    """A network in unmodified onnxruntime, and in segments.
-
-    Parameters
-    ----------
-    network : StudyNetwork
-    partial : PartialNetwork
-    """
+    """A network in unmodified onnxruntime, and in segments."""
 
     def __init__(self, network: StudyNetwork, partial: PartialNetwork) -> None:
         self._network = network

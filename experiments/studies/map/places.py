@@ -6,7 +6,6 @@ type of edge. The speed of the two determines which of them should recognise a p
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -88,7 +87,7 @@ class Grid:
             tuple(OperatingPoint(*one) for one in product(_VISITORS, _SECTIONS, _CLASSES, _NETWORKS)),
             tuple(replace(BASELINE, visitors=visitors) for visitors in _VISITORS),
             tuple(MACHINES),
-            Amount(options.runs or _RUNS, seconds=45.0, processes=os.cpu_count() or 1, crowd=120),
+            Amount(options.runs or _RUNS, seconds=45.0, crowd=120),
         )
 
     def cells(self) -> list[dict[str, Any]]:

@@ -68,12 +68,10 @@ VARIABLES: Mapping[str, Variable] = {
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of the map where the full system loses."""
+    """A part of the map where the full system loses; ``where`` describes it in words."""
 
     where: str
-    """Description of the region in words."""
     points: int
-    """Number of points in the region."""
     losses: tuple[Loss, ...]
     """Losses at the lost points."""
 

@@ -24,19 +24,11 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing, numbers
-from nearsight.experiments.framework.experiment import (
-    ON_MACHINES,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import machines_of
 from nearsight.experiments.studies.cachier.scale.operating_point import NETWORKS, TESTBED, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.scale_figure import with_machines, world_of
+from nearsight.experiments.studies.cachier.scale.scale_figure import OnMachines, world_of
 from nearsight.experiments.studies.cachier.scale.sessions import play_on_twin
 from nearsight.experiments.studies.map.losses import METRICS, SIMPLER, Loss, Metric, digits, losses_of
 from nearsight.experiments.studies.map.places import MACHINES, Grid, Place
@@ -64,13 +56,12 @@ _DARK = 0.55
 """Absolute value of a tile's logarithm above which its number is white."""
 
 
-class Figure(Experiment):
+class Figure(OnMachines):
     """Where the full system loses to a simpler one, and by how much: 216 operating points."""
 
     style: ClassVar[Any] = {"axes.grid": False}
     name: ClassVar[str] = "map"
     source: ClassVar[str] = "beyond the Cachier dissertation's 6.7"
-    takes: ClassVar[tuple[str, ...]] = ON_MACHINES
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in the options of a run on the twin; costs are measured if necessary."""
@@ -78,15 +69,11 @@ class Figure(Experiment):
             raise InvalidArgument(
                 "the map has machines that no testbed has", advice="leave out --on, or give --costs paper"
             )
-        return with_machines(options, say)
+        return super().completed(options, say)
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per point and run."""
         return Grid.of(options).cells()
-
-    def processes(self, options: RunOptions) -> int:
-        """All processors, because nothing is timed."""
-        return Grid.of(options).amount.processes
 
     def run(self, options: RunOptions, point: OperatingPoint, run: int) -> Iterator[Row]:
         """Play all configurations with all machines; one row each."""

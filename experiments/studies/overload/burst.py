@@ -77,7 +77,6 @@ class Plan:
     repetitions: int
     """Number of repetitions; each starts new daemons."""
     profile: ProfileAmount
-    """Size of the offline analysis of the edge."""
 
 
 FULL_PLAN = Plan(

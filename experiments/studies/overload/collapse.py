@@ -24,12 +24,7 @@ from nearsight.experiments.framework.experiment import Results, RunOptions, Stor
 from nearsight.experiments.framework.numbers import counted, grouped, nested, values
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, TESTBED, points_of
-from nearsight.experiments.studies.cachier.scale.scale_figure import (
-    OnMachines,
-    cells_at,
-    with_machines,
-    world_of,
-)
+from nearsight.experiments.studies.cachier.scale.scale_figure import AtPoints, cells_at, world_of
 from nearsight.experiments.twin.session import COOPERATIVE
 
 VISITORS = (8, 10, 12)
@@ -41,12 +36,11 @@ _FLIPS = 10_000
 _NUMBERS = ("failed", "p50_ms", "p95_ms")
 
 
-class Figure(OnMachines):
+class Figure(AtPoints):
     """Photos without an answer in 200 sessions each with 8, 10 and 12 visitors; six configurations."""
 
     name: ClassVar[str] = "collapse"
     source: ClassVar[str] = "beyond the Cachier dissertation's 6.3"
-    shares_cells_with: ClassVar[tuple[str, ...]] = ()
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Fill in the options of a run on the twin."""
@@ -54,7 +48,7 @@ class Figure(OnMachines):
             raise InvalidArgument(
                 "so many sessions would take days on a testbed", advice="leave out --on and --costs testbed"
             )
-        return with_machines(options, say)
+        return super().completed(options, say)
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """One cell per number of visitors and session."""

@@ -47,7 +47,6 @@ class EndurancePlan:
     survivors: int
     """Number of devices at the beginning and at the end."""
     keys: int
-    """Number of stored keys."""
     merges: int
     """Increments of the counters by each device during each failure."""
     period_s: float

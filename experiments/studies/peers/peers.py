@@ -1,13 +1,17 @@
 """Cooperating devices: data survives failures, and the edge sends fewer models (dissertation, chapter 5).
 
-The experiment has two parts. *Nothing lost*: 20 devices hold every key on two of them and are killed one
-after another, with time for the hand-over in between. *Cooperative prefetching*: the devices of ten visitors
-use the same edge, alone or cooperating.
+The experiment has two parts. *Nothing lost* (`endurance`): 20 devices hold every key on two of them and are
+killed one after another, with time for the hand-over in between. *Cooperative prefetching*: the devices of
+ten visitors use the same edge, alone or cooperating. Cloud, edge and devices are real processes, as in the
+experiment ``prefetching``. The devices prefetch with an adaptive number of features. The two configurations
+differ only in whether the devices cooperate. The bytes of models that the edge sent are those that the edge
+itself counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +19,12 @@ from matplotlib.axes import Axes
 
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.studies.answers import TIERS
+from nearsight.experiments.links.link import TABLE_6_3
+from nearsight.experiments.rig.session import Played, Tiers
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.answers import TIERS, answer_numbers
+from nearsight.experiments.studies.cachier.prefetching import NETWORK, Plan
+from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
     HANDED_OVER,
@@ -25,17 +34,11 @@ from nearsight.experiments.studies.peers.endurance import (
     EndurancePlan,
     endurance_numbers,
 )
-from nearsight.experiments.studies.peers.sharing import (
-    ALONE,
-    REPETITIONS,
-    SHARING,
-    CooperativePrefetching,
-    answered_ms,
-    latency_ratios,
-    sharing_numbers,
-)
+from nearsight.experiments.studies.profiles import Profiles, sharing_settings
 
 ENDURANCE, PREFETCHING = "nothing lost", "prefetching"
+ALONE, SHARING = "alone", "sharing"
+PHOTO, EDGE_BYTES = "photo", "edge bytes"
 MOST_EDGE_BYTES = 0.4
 NOT_WORSE = 1.05
 """Tolerance for latencies: two runs of the same configuration differ by a few per cent."""
@@ -45,6 +48,9 @@ _DETECTED, _HANDED = "#e0a33a", "#1f6f8b"
 
 FULL = EndurancePlan(nodes=20, survivors=2, keys=10_000, merges=5, period_s=1.0, departure_s=3.0)
 SMOKE = EndurancePlan(nodes=4, survivors=2, keys=200, merges=3, period_s=0.3, departure_s=0.6)
+_CROWDS = 6
+"""One crowd sends only about 400 photos, of which 20 are slower than its p95."""
+_SMOKE_FOLLOWING = Following(devices=2, seconds=4.0, unknown_share=0.05)
 _COLUMNS: Row = {
     "part": "",
     "devices": "",
@@ -67,13 +73,13 @@ class Figure(Experiment):
     source: ClassVar[str] = "Cachier dissertation, 5.1.1 and 5.3"
 
     def __init__(self) -> None:
-        self._prefetching = CooperativePrefetching(self.name)
+        self._profiles: Profiles | None = None
 
     def cells(self, options: RunOptions) -> list[dict[str, Any]]:
         """The group with failures; then one session per crowd and configuration."""
         sessions: list[tuple[int, tuple[str, ...]]] = [(0, (ALONE, SHARING))]
         if not options.smoke:
-            sessions = [(number, (one,)) for number in range(REPETITIONS) for one in _order(number)]
+            sessions = [(number, (one,)) for number in range(_CROWDS) for one in _order(number)]
         prefetching = [
             {"part": PREFETCHING, "repetition": number, "configurations": names} for number, names in sessions
         ]
@@ -88,8 +94,26 @@ class Figure(Experiment):
             plan = SMOKE if options.smoke else FULL
             rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
         else:
-            rows = self._prefetching.run(repetition, options, configurations)
+            rows = self._prefetch(repetition, options, configurations)
         return [{**_COLUMNS, "part": part, **row} for row in rows]
+
+    def _prefetch(self, number: int, options: RunOptions, configurations: Sequence[str]) -> list[Row]:
+        """Play one crowd of visitors; several configurations are played at the same time."""
+        plan = Plan.of(options)
+        if options.smoke:
+            plan = replace(plan, following=_SMOKE_FOLLOWING)
+        museum = TaughtMuseum(options, plan.museum)
+        profiles = self._profiles = self._profiles or plan.profiles(museum, self.name)
+        rng = options.rng(self.name, "visitors", number)  # the same for both configurations
+        visits = plan.walks.visits(rng)
+        folder = museum.testbed(self.name)
+        session = museum.session(folder, visits, plan.following, TABLE_6_3[NETWORK], rng)
+        played = session.play({name: _tiers(name, profiles) for name in configurations})
+        return [
+            {"devices": name, "repetition": number, **row}
+            for name, one in played.items()
+            for row in _rows(one)
+        ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios`` of each repetition by itself.
@@ -99,8 +123,8 @@ class Figure(Experiment):
         parts = numbers.grouped(rows, "part")
         return {
             "nothing_lost": endurance_numbers(parts[ENDURANCE]),
-            "prefetching": numbers.nested(parts[PREFETCHING], ("devices",), sharing_numbers),
-            "ratios": latency_ratios(parts[PREFETCHING]),
+            "prefetching": numbers.nested(parts[PREFETCHING], ("devices",), _sharing_numbers),
+            "ratios": _latency_ratios(parts[PREFETCHING]),
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -166,6 +190,74 @@ class Figure(Experiment):
         return picture
 
 
+def _tiers(configuration: str, profiles: Profiles) -> Tiers:
+    edge = {"cache.profile": profiles.edge, "metrics_listen": "127.0.0.1:0"}
+    device = {
+        "recognizer.prefetch.enabled": True,
+        "recognizer.prefetch.profile": profiles.adaptive,
+    }
+    if configuration == SHARING:
+        device |= sharing_settings()
+    return Tiers(edge, device)
+
+
+def _rows(played: Played) -> list[Row]:
+    """Rows of the photos, and of the counters."""
+    counted = {EDGE_BYTES: played.edge_sent.get("Catalogue.GetObjectModels", 0), **played.models}
+    photos: list[Row] = [
+        {
+            "kind": PHOTO,
+            "expected": row.expected,
+            "answered": row.answered,
+            "answered_by": row.answered_by,
+            "value": row.latency_ms,
+        }
+        for row in played.rows
+    ]
+    sums: list[Row] = [{"kind": kind, "value": value} for kind, value in counted.items()]
+    return [*photos, *sums]
+
+
+def _sharing_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """Summarise the downloads and the answers of one configuration's devices."""
+    photos = [row for row in rows if row["kind"] == PHOTO]
+    latencies = _answered_ms(photos)
+
+    def total(kind: str) -> int:
+        return int(sum(numbers.values((row for row in rows if row["kind"] == kind), "value")))
+
+    return {
+        "edge_model_bytes": total(EDGE_BYTES),
+        "list_bytes": total("list_bytes"),
+        "peer_model_bytes": total("peer_bytes"),
+        "wasted_model_bytes": total("wasted_bytes"),
+        "rejected_models": total("rejected_models"),
+        "fetched_models": total("fetched_models"),
+        "models_from_peers": total("peer_models"),
+        "waited_in_vain": total("waited_in_vain"),
+        **{f"p{rank}_ms": round(float(np.percentile(latencies, rank)), 3) for rank in (50, 95)},
+        **answer_numbers(photos),
+    }
+
+
+def _answered_ms(rows: Sequence[StoredRow]) -> list[float]:
+    """Latencies of the answered photos [ms]."""
+    return numbers.values((row for row in rows if row["kind"] == PHOTO and row["answered_by"]), "value")
+
+
+def _latency_ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
+    """Latency with cooperation over latency without, for each crowd."""
+    crowds = numbers.nested(rows, ("repetition", "devices"), _answered_ms).values()
+    pairs = [(one[SHARING], one[ALONE]) for one in crowds if one.get(SHARING) and one.get(ALONE)]
+    return {
+        f"p{rank}": [
+            round(float(np.percentile(sharing, rank) / np.percentile(alone, rank)), 4)
+            for sharing, alone in pairs
+        ]
+        for rank in (50, 95)
+    }
+
+
 def _spread(ratios: Sequence[float]) -> str:
     if not ratios:
         return "not known"
@@ -217,7 +309,7 @@ def _draw_traffic(axes: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _draw_latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:
-    latencies = numbers.nested(rows, ("devices",), answered_ms)
+    latencies = numbers.nested(rows, ("devices",), _answered_ms)
     for name in (ALONE, SHARING):
         one = found[name]
         label = f"{name}: p50 {one['p50_ms']:.1f}, p95 {one['p95_ms']:.0f} ms, recall {one['recall']:.3f}"

@@ -88,7 +88,7 @@ def test_an_interrupted_run_continues_and_gives_the_rows_of_an_uninterrupted_one
         run(experiment, broken)
     assert not (broken / "rows.csv").exists()
     again = Squares()
-    assert [cell.key for cell in missing_cells(again, RunOptions(), broken)] == ["n-2", "n-3"]
+    assert [*missing_cells(again, RunOptions(), broken)] == ["n-2", "n-3"]
     assert run(again, broken) == 2
     assert again.measured == ["n-2", "n-3"]
     run(Squares(), tmp_path / "whole")
@@ -170,14 +170,14 @@ def test_cells_that_finished_before_another_process_failed_are_kept(tmp_path: Pa
     with pytest.raises(Unavailable, match="the edge went away"):
         run(experiment, tmp_path)
     missing = missing_cells(SquaresAtOnce(), RunOptions(), tmp_path)
-    assert "n-3" in [cell.key for cell in missing]
+    assert "n-3" in missing
     wait_until(lambda: not multiprocessing.active_children(), what="the end of all workers")
     assert run(SquaresAtOnce(), tmp_path) == len(missing)
 
 
 def test_a_finished_run_is_measured_again_only_on_request(tmp_path: Path) -> None:
     run(Squares(), tmp_path)
-    assert missing_cells(Squares(), RunOptions(), tmp_path) == ()
+    assert missing_cells(Squares(), RunOptions(), tmp_path) == {}
     assert run(Squares(), tmp_path) == 0
     assert run(Squares(), tmp_path, fresh=True) == 4
 
@@ -236,10 +236,11 @@ def test_only_damaged_and_deleted_cells_are_measured_again(tmp_path: Path) -> No
     squares = Squares()
     prepare(squares, ALL, tmp_path)
     cells, folder = cells_of(squares, ALL), ResultFolder(tmp_path)
-    for cell in cells:
-        folder.keep_cell(cell.key, run_cell(squares, ALL, cell))
-    (tmp_path / "cells" / f"{cells[1].key}.json").write_bytes(b"")  # as after a power failure
-    assert missing_cells(squares, ALL, tmp_path) == (cells[1],)
+    for key, parameters in cells.items():
+        folder.keep_cell(key, run_cell(squares, ALL, parameters))
+    damaged = [*cells][1]
+    (tmp_path / "cells" / f"{damaged}.json").write_bytes(b"")  # as after a power failure
+    assert [*missing_cells(squares, ALL, tmp_path)] == [damaged]
     shutil.rmtree(tmp_path / "cells")
     assert run(squares, tmp_path) == len(cells)
 

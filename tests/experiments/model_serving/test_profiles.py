@@ -13,7 +13,7 @@ from nearsight.experiments.studies.mcache.profiles_figure import Figure as MCach
 
 
 def test_networks_are_measured_in_turn_and_both_papers_share_cells() -> None:
-    theirs, ours = ([cell.key for cell in cells_of(one, RunOptions())] for one in (MCache(), CremeBrulee()))
+    theirs, ours = ([*cells_of(one, RunOptions())] for one in (MCache(), CremeBrulee()))
     assert theirs[:4] == ["small-1-0", "small-4-0", "small-16-0", "small-1-1"]
     assert ours[: len(theirs)] == theirs
     assert (len(theirs), len(ours)) == (3 * 20 // 5, 3 * 50 // 5)

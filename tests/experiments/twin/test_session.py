@@ -218,7 +218,7 @@ def test_an_overloaded_cloud_refuses_requests() -> None:
     session = crowd(Following(100, 15.0, 0.05), Hardware(cloud=1))
     outcome = replace(session, network=LinkShape(), transitions=()).play(ONLY_CLOUD)
     assert {"Overloaded", "recognized"} <= {row.outcome for row in outcome.rows}
-    assert outcome.cpu["cloud"] == pytest.approx(17.0, abs=3.0)
+    assert outcome.cpu_s["cloud"] == pytest.approx(17.0, abs=3.0)
 
 
 _VIEWS = ((b"left", b"middle"), (b"middle", b"right"), (b"elsewhere",))
@@ -283,6 +283,6 @@ def test_cpu_time_is_counted_to_the_end_of_the_session_and_all_requests_get_thei
     session = _alone(10.0, *due, hardware=slow)
     whole, cut = (replace(session, seconds=length).play(ONLY_CLOUD) for length in (30.0, seconds))
     assert cut.rows == whole.rows
-    assert whole.cpu["cloud"] > counted_s
-    assert cut.cpu["cloud"] == pytest.approx(counted_s, abs=0.2)  # the first photo waits for its connection
+    assert whole.cpu_s["cloud"] > counted_s
+    assert cut.cpu_s["cloud"] == pytest.approx(counted_s, abs=0.2)  # the first photo waits for its connection
     assert cut.up_bytes <= whole.up_bytes

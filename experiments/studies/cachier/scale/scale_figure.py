@@ -67,22 +67,41 @@ _HEADINGS = {
 
 
 class OnMachines(Experiment):
-    """An experiment of chapter 6 that runs on the twin or on the testbed; all share their cells."""
+    """An experiment that runs on the twin or on the testbed."""
 
     takes: ClassVar[tuple[str, ...]] = ON_MACHINES
-    shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """Fill in the options of a run; costs of the machines are measured if necessary."""
-        return with_machines(options, say)
+        """Fill in the options of a run; costs of the machines are measured if necessary.
 
-    def cell_of(self, row: StoredRow) -> dict[str, Any]:
-        """Point, run and share of unknown photos."""
-        return _cell(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
+        Raises
+        ------
+        InvalidArgument
+            If costs are given for the testbed, which has its own.
+        """
+        on = options.on or TWIN
+        if on == TESTBED:
+            if options.costs:
+                raise InvalidArgument(
+                    "the testbed has real costs", advice="leave out --costs, or use --on twin"
+                )
+            measure_machines(replace(options, costs=MEASURED), say)
+            return replace(options, on=on, costs="")
+        options = replace(options, on=on, costs=options.costs or MEASURED)
+        measure_machines(options, say)
+        return replace(options, costs_mark=machines_of(options).mark)
 
     def processes(self, options: RunOptions) -> int:
         """One per core on the twin, which measures no time."""
         return amount_of(options).processes
+
+
+class AtPoints(OnMachines):
+    """An experiment whose cells are an operating point and a run, with all configurations."""
+
+    def cell_of(self, row: StoredRow) -> dict[str, Any]:
+        """Point, run and share of unknown photos."""
+        return _cell(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
 
     def run(self, options: RunOptions, point: OperatingPoint, unknown_share: float, run: int) -> list[Row]:
         """Play all configurations at a point, with the traces of a run."""
@@ -93,11 +112,11 @@ class OnMachines(Experiment):
         return play_on_twin(point, ORDER, run, machines_of(options), options.seed, amount, unknown_share)
 
 
-class ScaleFigure(OnMachines):
+class ScaleFigure(AtPoints):
     """One figure."""
 
+    shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
     variable: ClassVar[str]
-    """The variable that changes."""
     shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
     """Metrics in table and picture."""
 
@@ -122,25 +141,6 @@ class ScaleFigure(OnMachines):
     def draw(self, results: Results) -> Picture:
         """Draw one panel per metric."""
         return draw(results.metrics, self.shown)
-
-
-def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-    """Fill in the options of a run on twin or testbed; costs are measured if necessary.
-
-    Raises
-    ------
-    InvalidArgument
-        If costs are given for the testbed, which has its own.
-    """
-    on = options.on or TWIN
-    if on == TESTBED:
-        if options.costs:
-            raise InvalidArgument("the testbed has real costs", advice="leave out --costs, or use --on twin")
-        measure_machines(replace(options, costs=MEASURED), say)
-        return replace(options, on=on, costs="")
-    options = replace(options, on=on, costs=options.costs or MEASURED)
-    measure_machines(options, say)
-    return replace(options, costs_mark=machines_of(options).mark)
 
 
 def cells_at(

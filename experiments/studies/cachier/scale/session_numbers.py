@@ -8,13 +8,13 @@ the transfer to the tier that it asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.rig.rows import RequestRow, counted_latencies_ms, precision, recall
+from nearsight.experiments.rig.session import Played
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 
@@ -24,34 +24,19 @@ TIMEOUT_S = 5.0
 """Timeout of the dissertation's cloud before it drops a request (6.3), and timeout of our devices [s]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Resources of the infrastructure that a session used while devices were served."""
-
-    seconds: float
-    """Time in which they were counted [s]."""
-    cpu_s: Mapping[str, float] = field(default_factory=dict)
-    """Core seconds of "edge" and "cloud"; only tiers that exist."""
-    cores: Mapping[str, int] = field(default_factory=dict)
-    """Number of cores of each tier, which correspond to 100 % CPU."""
-    up_bytes: int = 0
-    down_bytes: int = 0
-    """Traffic between building and cloud, including models."""
-
-    def cpu_share(self, tier: str) -> float:
-        """Utilisation of a tier's cores, 0 to 1."""
-        return self.cpu_s.get(tier, 0.0) / (self.seconds * self.cores.get(tier, 1))
-
-
 def session_row(
     point: OperatingPoint,
     tiers: str,
     run: int,
-    rows: Sequence[RequestRow],
-    usage: Usage,
+    played: Played,
+    cores: Mapping[str, int],
     unknown_share: float = 0.0,
 ) -> Row:
-    """All metrics of one configuration, ready for CSV; undefined numbers are empty."""
+    """All metrics of one configuration, ready for CSV; undefined numbers are empty.
+
+    ``cores`` has the number of cores of each tier, which correspond to 100 % CPU.
+    """
+    rows, seconds = played.rows, played.seconds
     return {
         **point.parameters(),
         "run": run,
@@ -63,9 +48,12 @@ def session_row(
         **{f"{part}_ms": round(value, 4) for part, value in split(rows).items()},
         "recall": _rounded(recall(rows)),
         "precision": _rounded(precision(rows)),
-        **{f"{tier}_cpu": round(usage.cpu_share(tier), 6) for tier in ("edge", "cloud")},
-        "up_kbps": round(usage.up_bytes * 8e-3 / usage.seconds, 3),
-        "down_kbps": round(usage.down_bytes * 8e-3 / usage.seconds, 3),
+        **{
+            f"{tier}_cpu": round(played.cpu_s.get(tier, 0.0) / (seconds * cores.get(tier, 1)), 6)
+            for tier in ("edge", "cloud")
+        },
+        "up_kbps": round(played.up_bytes * 8e-3 / seconds, 3),
+        "down_kbps": round(played.down_bytes * 8e-3 / seconds, 3),
         **{
             f"by_{tier}": round(float(np.mean([row.answered_by == tier for row in rows])), 5) if rows else ""
             for tier in TIERS

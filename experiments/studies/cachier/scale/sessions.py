@@ -10,7 +10,7 @@ Compare configurations there, and compare times only with a twin that shares one
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +18,11 @@ import xxhash
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.rig.session import Played
 from nearsight.experiments.rig.tiers import CATALOGUE
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.cachier.scale.machines import Machines, machines_of
 from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
+from nearsight.experiments.studies.cachier.scale.session_numbers import link_errors, session_row
 from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.experiments.studies.profiles import Profiles, built_in_tiers
 from nearsight.experiments.testbed.running import cut_catalogue
@@ -75,8 +74,7 @@ def play_on_twin(
     cores = {"edge": hardware.shared or hardware.edge, "cloud": hardware.shared or hardware.cloud}
     for name in configurations:
         played = session.play(name, with_workers(hardware, CONFIGURATIONS[name]))
-        used = Usage(amount.seconds, played.cpu, cores, played.up_bytes, played.down_bytes)
-        rows.append(session_row(point, name, run, played.rows, used, unknown_share))
+        rows.append(session_row(point, name, run, played, cores, unknown_share))
     return rows
 
 
@@ -140,21 +138,6 @@ def play_on_testbed(
     rows: list[Row] = []
     for name in configurations:
         played = session.play({name: built_in_tiers(name, profiles)})[name]
-        rows.append(row_of_testbed(point, name, run, played, cores, unknown_share))
+        row = session_row(point, name, run, played, cores, unknown_share)
+        rows.append({**row, **link_errors(played.link)})
     return rows
-
-
-def row_of_testbed(
-    point: OperatingPoint,
-    name: str,
-    run: int,
-    played: Played,
-    cores: Mapping[str, int],
-    unknown_share: float = 0.0,
-) -> Row:
-    """The row of a configuration that was played on the testbed, with the errors of its link."""
-    used = Usage(played.seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
-    return {
-        **session_row(point, name, run, played.rows, used, unknown_share),
-        **link_errors(played.link),
-    }

@@ -33,7 +33,7 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
 from nearsight.experiments.studies.cachier.scale.picture import draw_table
 from nearsight.experiments.studies.cachier.scale.scale_figure import (
     TRAFFIC,
-    OnMachines,
+    AtPoints,
     by_value,
     cells_at,
     numbers,
@@ -49,7 +49,7 @@ _MANY = 10
 _DEARER = 1.5
 
 
-class Figure(OnMachines):
+class Figure(AtPoints):
     """Growth with each variable, and the full system against only cloud; uses figures' rows."""
 
     name: ClassVar[str] = "table6.4"

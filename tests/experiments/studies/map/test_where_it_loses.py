@@ -38,10 +38,9 @@ def found(rows: list[StoredRow]) -> dict[str, Any]:
 def test_at_least_two_hundred_points_are_measured_and_some_are_repeated() -> None:
     grid = Grid.of(RunOptions())
     assert len(set(grid.points)) * len(grid.machines) >= 200
-    cells = cells_of(FIGURE, RunOptions())
-    assert len({cell.key for cell in cells}) == len(cells)
-    assert [cell.parameters["point"] for cell in cells[: len(grid.points)]] == list(grid.points)
-    again = [cell.parameters["point"] for cell in cells if cell.parameters["run"] != 1]
+    cells = [*cells_of(FIGURE, RunOptions()).values()]
+    assert [cell["point"] for cell in cells[: len(grid.points)]] == list(grid.points)
+    again = [cell["point"] for cell in cells if cell["run"] != 1]
     assert {point.visitors for point in again} == {one.visitors for one in grid.points}
 
 

@@ -24,8 +24,15 @@ from nearsight.experiments.studies.peers.endurance import (
     Endurance,
     EndurancePlan,
 )
-from nearsight.experiments.studies.peers.peers import ENDURANCE, PREFETCHING, Figure
-from nearsight.experiments.studies.peers.sharing import ALONE, EDGE_BYTES, PHOTO, SHARING
+from nearsight.experiments.studies.peers.peers import (
+    ALONE,
+    EDGE_BYTES,
+    ENDURANCE,
+    PHOTO,
+    PREFETCHING,
+    SHARING,
+    Figure,
+)
 
 TINY = EndurancePlan(nodes=3, survivors=2, keys=60, merges=2, period_s=0.5, departure_s=6.0)
 """A process that a busy machine stops for five seconds is not taken for a dead one."""
@@ -168,7 +175,7 @@ def test_the_hand_over_begins_when_the_failure_is_detected(
 
 
 def test_the_order_of_configurations_alternates() -> None:
-    keys = [cell.key for cell in cells_of(Figure(), RunOptions())]
+    keys = [*cells_of(Figure(), RunOptions())]
     assert keys[:5] == [
         "nothing-lost",
         "prefetching-0-alone",

@@ -58,14 +58,14 @@ def test_the_cell_of_a_row_is_found() -> None:
 
 @pytest.mark.parametrize("options", [TWIN, TESTBED], ids=["twin", "testbed"])
 def test_the_table_shares_cells_with_the_figures_and_adds_unknown_photos(options: RunOptions) -> None:
-    figures = {cell.key for name in FIGURES for cell in cells_of(find_experiment(name), options)}
-    added = {cell.key for cell in cells_of(Table(), options)} - figures
+    figures = {key for name in FIGURES for key in cells_of(find_experiment(name), options)}
+    added = cells_of(Table(), options).keys() - figures
     assert added == {f"v10-s3-c500-baseline-{STRANGERS:g}-{run}" for run in range(1, 5)}
 
 
 def test_the_testbed_measures_fewer_points_than_the_twin() -> None:
     figure = Figure6x4()
-    few, many = ({cell.key for cell in cells_of(figure, options)} for options in (TESTBED, TWIN))
+    few, many = (cells_of(figure, options).keys() for options in (TESTBED, TWIN))
     assert few < many
     assert len(figure.cells(RunOptions(on="testbed", runs=1))) == len(few) / 4
 

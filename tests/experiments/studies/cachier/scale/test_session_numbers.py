@@ -7,8 +7,9 @@ import math
 import pytest
 
 from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow
+from nearsight.experiments.rig.session import Played
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE
-from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, session_row, split
+from nearsight.experiments.studies.cachier.scale.session_numbers import session_row, split
 
 
 def request(by: str, latency_ms: float, **more: float) -> RequestRow:
@@ -44,7 +45,8 @@ def test_the_parts_of_a_latency_add_up(row: RequestRow, parts: tuple[float, ...]
     "after_ms", [20.0, 5000.0, math.nan], ids=["refused at once", "at the deadline", "lost"]
 )
 def test_requests_without_an_answer_count_as_five_seconds(after_ms: float) -> None:
-    row = session_row(BASELINE, "full", 1, [request("edge", 10.0), failed(after_ms)], Usage(10.0))
+    played = Played((request("edge", 10.0), failed(after_ms)), None, seconds=10.0)
+    row = session_row(BASELINE, "full", 1, played, {})
     assert (row["requests"], row["failed"]) == (2, 1)
     assert row["mean_ms"] == pytest.approx(2505.0)
     assert row["recall"] == pytest.approx(0.5)
@@ -52,18 +54,19 @@ def test_requests_without_an_answer_count_as_five_seconds(after_ms: float) -> No
 
 
 def test_cpu_is_a_share_of_all_cores_of_a_tier_and_bytes_are_per_second() -> None:
-    usage = Usage(10.0, {"cloud": 12.0}, {"cloud": 24, "edge": 8}, up_bytes=25_000, down_bytes=1_250)
-    row = session_row(BASELINE, "only-cloud", 1, [request("cloud", 60.0)], usage)
+    asked, used = (request("cloud", 60.0),), {"cloud": 12.0}
+    played = Played(asked, None, cpu_s=used, seconds=10.0, up_bytes=25_000, down_bytes=1_250)
+    row = session_row(BASELINE, "only-cloud", 1, played, {"cloud": 24, "edge": 8})
     assert (row["cloud_cpu"], row["edge_cpu"]) == (0.05, 0.0)
     assert (row["up_kbps"], row["down_kbps"]) == (20.0, 1.0)
 
 
 def test_shares_of_tiers_are_of_all_requests() -> None:
-    rows = [request("edge", 10.0), request("edge", 12.0), request("device", 5.0), failed(5000.0)]
-    row = session_row(BASELINE, "full", 1, rows, Usage(10.0))
+    rows = (request("edge", 10.0), request("edge", 12.0), request("device", 5.0), failed(5000.0))
+    row = session_row(BASELINE, "full", 1, Played(rows, None, seconds=10.0), {})
     assert (row["by_device"], row["by_edge"], row["by_cloud"]) == (0.25, 0.5, 0.0)
 
 
 def test_without_requests_there_is_no_latency() -> None:
-    row = session_row(BASELINE, "full", 1, [], Usage(1.0))
+    row = session_row(BASELINE, "full", 1, Played((), None, seconds=1.0), {})
     assert (row["p50_ms"], row["failed"]) == ("", 0)

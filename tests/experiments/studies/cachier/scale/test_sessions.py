@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from nearsight.experiments.framework.experiment import Row
-from nearsight.experiments.rig.session import Played
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.sessions import play_on_twin, row_of_testbed
+from nearsight.experiments.studies.cachier.scale.sessions import play_on_twin
 from nearsight.experiments.twin.cost_model import Hardware
 from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
 from support.scale_rows import MACHINES
@@ -51,13 +50,6 @@ def test_recall_is_that_of_the_profiles_and_increases_with_features() -> None:
     assert [count for count, _ in kind.recall] == [200, 400, 600, 800]
     assert recalls == sorted(recalls)
     assert kind.second_look >= recalls[-1]
-
-
-def test_shares_on_the_testbed_are_of_the_time_until_all_devices_had_ended() -> None:
-    link = dict.fromkeys(("rtt_error_ms", "up_error_percent", "down_error_percent"), 0.0)
-    played = Played((), None, cpu_s={"cloud": 25.0}, seconds=25.0, up_bytes=25_000, link=link)
-    row = row_of_testbed(POINT, ONLY_CLOUD, 1, played, {"cloud": 2})
-    assert (row["cloud_cpu"], row["up_kbps"]) == (0.5, 8.0)
 
 
 def test_an_overloaded_cloud_of_the_twin_uses_at_most_all_of_its_cores() -> None:
