@@ -53,7 +53,8 @@ class Catalogues:
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         """Held while a catalogue is created or removed, so that the catalogues in service match the store."""
-        self._by_name: dict[str, LiveCatalogue] = {}
+        self.by_name: dict[str, LiveCatalogue] = {}
+        """The catalogues in service; only this object changes them."""
         self.loading = "not begun"
         """Progress of loading, such as "120 of 500 objects"; empty when every catalogue is in service."""
         self.problem = store.read_only
@@ -102,7 +103,7 @@ class Catalogues:
     def all(self) -> tuple[LiveCatalogue, ...]:
         """The catalogues in service, sorted by name."""
         with self._lock:
-            return tuple(self._by_name[name] for name in sorted(self._by_name))
+            return tuple(self.by_name[name] for name in sorted(self.by_name))
 
     def get(self, name: str) -> LiveCatalogue:
         """The catalogue called ``name``; if ``name`` is empty, the only catalogue.
@@ -115,15 +116,11 @@ class Catalogues:
             If the catalogue is not loaded yet.
         """
         with self._lock:
-            known = dict(self._by_name)
+            known = dict(self.by_name)
         if name in known:
             return known[name]
         self.check_loaded()
         return known[choose_catalogue(name, known)]
-
-    def find(self, name: str) -> LiveCatalogue | None:
-        """The catalogue of exactly this name; None if it is not in service."""
-        return self._by_name.get(name)
 
     def check_name(self, name: str) -> None:
         """Raise an error if `put` could neither find nor create a catalogue of this name.
@@ -163,7 +160,7 @@ class Catalogues:
         self.check_name(name)
         with self._changing:
             name = name or self.get("").name
-            live = self._by_name.get(name)
+            live = self.by_name.get(name)
             if live is None:
                 live = self._add(name)
                 try:
@@ -191,7 +188,7 @@ class Catalogues:
 
     def _drop(self, name: str) -> None:
         with self._lock:
-            catalogue = self._by_name.pop(name, None)
+            catalogue = self.by_name.pop(name, None)
         if catalogue is not None:
             catalogue.stop(0.0)  # do not wait: its builder may be busy, and ends by itself
 
@@ -202,7 +199,7 @@ class Catalogues:
         else:
             catalogue.start()
         with self._lock:
-            self._by_name[name] = catalogue
+            self.by_name[name] = catalogue
         return catalogue
 
     def _note_progress(self, before: int, total: int) -> Progress:
@@ -238,7 +235,7 @@ class Catalogues:
                 self._drop(name)
                 self._log.info("another process removed a catalogue", catalogue=name)
             for info in stored:
-                catalogue = self._by_name.get(info.name) or self._add(info.name)
+                catalogue = self.by_name.get(info.name) or self._add(info.name)
                 if catalogue.content.revision < info.revision:
                     catalogue.refresh()
                     self._log.info(

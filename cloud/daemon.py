@@ -94,7 +94,7 @@ class CloudDaemon:
                 ModelsService(
                     self.networks.repository,
                     self.networks.memory,
-                    lambda name: self._catalogues.find(name) is None,
+                    lambda name: name not in self._catalogues.by_name,
                     SYSTEM_CLOCK,
                 ),
                 self._network_intake,

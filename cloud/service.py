@@ -60,7 +60,7 @@ class RecognitionService(Service):
         unless the device will send further images of the same scene.
         """
         name = context.catalogue
-        catalogue = self.catalogues.find(name)
+        catalogue = self.catalogues.by_name.get(name)
         if catalogue is None:
             if self.networks.repository.has(name):
                 return self._ask_network(request, context)

@@ -149,7 +149,7 @@ class RequestEngine:
             refused = self._closed or len(self._pending) >= self._settings.max_pending
             if not refused:
                 self._pending[number] = request
-                self._deadlines.submit(partial(self._expire, number), after_s=deadline_s - now_s)
+                self._deadlines.submit(self._expire, name="expire", after_s=deadline_s - now_s)
                 self._work_soon(request)
         if refused:
             self._end(request, self._refusal())
@@ -302,8 +302,16 @@ class RequestEngine:
         for tier in back:
             _log.info("a tier has recovered", tier=tier)
 
-    def _expire(self, number: int) -> None:
-        request = self._pending.get(number)
-        if request is not None:
-            self._apply(request, request.flow.expired)
-            self._log_breakers(request.flow.last_error)
+    def _expire(self) -> None:
+        """End the requests whose deadline has passed; repeated at the next deadline."""
+        now_s = self._clock.monotonic()
+        try:
+            for request in list(self._pending.values()):
+                if request.flow.deadline_s <= now_s:
+                    self._apply(request, request.flow.expired)
+                    self._log_breakers(request.flow.last_error)
+        finally:
+            deadlines_s = [request.flow.deadline_s for request in list(self._pending.values())]
+            next_s = min((one for one in deadlines_s if one > now_s), default=None)
+            if next_s is not None:
+                self._deadlines.submit(self._expire, name="expire", after_s=next_s - now_s)

@@ -221,8 +221,9 @@ class LocalRecognition:
         return replace(explanation, facts=(*explanation.facts, *result, *offload, *nearby))
 
     def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
-        """Let the prefetcher know whether any tier answers photos (see `RecognizerObserver`)."""
+        """Let the prefetcher work, and know whether any tier answers photos (see `RecognizerObserver`)."""
         del latency_ms
+        self.prefetcher.process_notes()
         if not attempts:
             return
         if not isinstance(outcome, NearsightError):

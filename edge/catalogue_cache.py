@@ -355,14 +355,14 @@ class CatalogueCache:
             return
         with self._counters:
             requests, self._requests_since_decision = self._requests_since_decision, 0
-        if not self.size:
+        if not self.holder.snapshot.models:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
         inputs = DecisionInputs(ranking, costs, self.estimator.recent)
         step = self.optimizer.next(
-            inputs, k_max, self._state, lambda name: self.supply.held(name) is not None
+            inputs, k_max, self._state(), lambda name: self.supply.held(name) is not None
         )
         self.decided_s = self.clock.monotonic()
         self.regret.decided(ranking, costs)
@@ -381,15 +381,11 @@ class CatalogueCache:
         stay = bool(step.build) and not step.shrinks
         self._build(step.build, self.prefetch.prefetched - step.build if stay else frozenset(), step.why)
 
-    def _state(self, wanted: frozenset[str]) -> CacheState:
-        """State of the cache for a decision: without prefetched objects, except those that are wanted."""
-        models = self.holder.snapshot.models
-        outdated = {name for name, model in models.items() if not self.supply.current(model)}
-        return CacheState(self._residents(wanted), outdated, self.estimator.asked())
-
-    def _residents(self, wanted: frozenset[str]) -> frozenset[str]:
-        """Objects in the cache, without prefetched ones that the optimizer does not want."""
-        return self.holder.snapshot.object_ids - (self.prefetch.prefetched - wanted)
+    def _state(self) -> CacheState:
+        """Present state of the cache, for a decision."""
+        models, versions = self.holder.snapshot.models, self.listing.versions
+        outdated = {name for name, model in models.items() if versions.get(name) != model.version}
+        return CacheState(frozenset(models), outdated, self.estimator.asked(), self.prefetch.prefetched)
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
         """Build a snapshot of those of these objects whose models are available, and swap it in."""
@@ -412,7 +408,8 @@ class CatalogueCache:
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
         decision = self.optimizer.decision
-        residents = self._residents(frozenset(decision.object_ids if decision is not None else ()))
+        wanted = frozenset(decision.object_ids if decision is not None else ())
+        residents = self.holder.snapshot.object_ids - (self.prefetch.prefetched - wanted)
         expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
@@ -442,7 +439,7 @@ class CatalogueCache:
         replaced = [
             name
             for name, model in self.holder.snapshot.models.items()
-            if name in listing.versions and not self.supply.current(model)
+            if listing.versions.get(name, model.version) != model.version
         ]
         self.estimator.set_objects(listing.versions)
         self.markov.set_objects(listing.versions)

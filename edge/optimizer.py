@@ -21,7 +21,7 @@ wanted cache worth fetching its models, and are the available models of it alrea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearsight.common.object_cache.expected_latency import why_cache_is_empty
 from nearsight.common.text import percent
@@ -52,6 +52,8 @@ class CacheState:
     """Cached objects that left the catalogue or were replaced there."""
     asked: Mapping[str, int]
     """Requests per object since it was last in a new snapshot."""
+    prefetched: Set[str] = frozenset()
+    """Cached objects that were prefetched; `Optimizer.next` compares without those that it does not want."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Optimizer:
         self,
         inputs: DecisionInputs,
         k_max: int,
-        state_of: Callable[[frozenset[str]], CacheState],
+        state: CacheState,
         held: Callable[[str], bool],
     ) -> CacheStep:
         """Make a decision, and derive the next actions.
@@ -112,14 +114,14 @@ class Optimizer:
             Inputs of the decision.
         k_max : int
             Maximum number of objects that settings, load and memory permit.
-        state_of : callable
-            Returns the present state of the cache, given the wanted objects.
+        state : CacheState
+            Present state of the cache.
         held : callable
             Whether the model of an object is available.
         """
         self.decision = decision = self.decide(inputs, k_max)
         wanted = frozenset(decision.object_ids)
-        state = state_of(wanted)
+        state = replace(state, cached=state.cached - (state.prefetched - wanted))
         shrinks = len(state.cached) > k_max
         new_target = shrinks or self.judge(state, wanted, inputs).worthwhile
         if new_target:

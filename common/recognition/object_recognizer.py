@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -98,7 +99,7 @@ class ObjectRecognizer:
         """Ids of the objects that can be recognised."""
         return frozenset(self.models)
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """Memory of all object models and of the index [bytes]; the index part is calibrated."""
         return sum(model.size_bytes for model in self.models.values()) + self._classifier.size_bytes

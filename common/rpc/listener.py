@@ -71,6 +71,9 @@ _BEGINS_S = 1.0
 _SETTLED_S = 10.0
 """A connection that was unused for this long may be replaced by another of the same client."""
 
+_CHECK_S = 0.5
+"""Interval between checks of connections while a client is silent for too long."""
+
 _IN, _OUT, _ONCE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLONESHOT
 
 
@@ -201,12 +204,26 @@ class Listener:
                 if key and key not in clients:
                     self._drop(connection, "its key is not allowed")
 
-    def tick(self) -> None:
-        """Send heartbeats to silent clients, and close the connections of those that do not respond."""
-        now_s = self._clock.monotonic()
+    def tick(self) -> float:
+        """Send heartbeats to silent clients, and close the connections of those that do not respond.
+
+        Returns
+        -------
+        float
+            Time until the next call is useful [s]: until a client is silent for too long, or must have
+            completed its handshake. Clients that connect later need no earlier call.
+        """
+        now_s, heartbeat_s = self._clock.monotonic(), self._settings.heartbeat_s
+        handshake_s = self._settings.handshake_timeout_s
+        next_s = now_s + min(heartbeat_s, handshake_s)
         for connection in list(self._connections.values()):
             with connection.lock, contextlib.suppress(OSError):
                 self._look_after(connection, now_s)
+            if connection.session.mechanism.done:
+                next_s = min(next_s, connection.received_s + heartbeat_s)
+            else:
+                next_s = min(next_s, connection.since_s + handshake_s)
+        return max(_CHECK_S, next_s - now_s)
 
     def close(self) -> None:
         """Send the remaining answers, then close all connections."""

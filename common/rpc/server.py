@@ -331,13 +331,16 @@ class RpcServer:
         """Check connections and changes of the allowed keys, with or without traffic."""
         if self._listener is None:
             return
+        after_s = REFRESH_S
         try:
             if self._allowed is not None:
                 self._allowed.refresh()
                 self._listener.close_forbidden()
-            self._listener.tick()
+            check_after_s = self._listener.tick()
+            if self._allowed is None:
+                after_s = check_after_s
         finally:
-            self._background.submit(self._watch, name="watch", after_s=REFRESH_S)
+            self._background.submit(self._watch, name="watch", after_s=after_s)
 
     def _sweep(self) -> None:
         """Refuse calls that have waited too long for a worker; repeated while calls wait."""

@@ -1,6 +1,7 @@
 """The Optimizer of figure 4.5: after each answer it decides which models to cache, fetches and swaps them in.
 
-Request threads call `note`, which does not block. Notes are processed by one background thread::
+Request threads call `note`, which does not block. After the outcome of the request, one background thread
+processes the notes::
 
     an object was recognised ──> follow: reuse its snapshot (LRU) and the last prediction for it
             │                        │
@@ -204,9 +205,13 @@ class PrefetchController:
     # Called by request threads
 
     def note(self, note: Note) -> None:
-        """Queue a recognition by the device or by a tier; does not block."""
+        """Queue a recognition by the device or by a tier, for `process_notes`; does not block."""
         self._notes.append(note)
-        self._background.submit(self._take_notes, name="notes")
+
+    def process_notes(self) -> None:
+        """Process queued recognitions in the background: after an outcome, which must not wait for this."""
+        if self._notes:
+            self._background.submit(self._take_notes, name="notes")
 
     def note_tiers(self, *, answering: bool) -> None:
         """Note whether any tier answers photos; does not block."""

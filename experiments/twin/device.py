@@ -220,10 +220,12 @@ class TwinDevice:
         self._pending -= 1
         if isinstance(outcome, NearsightError):
             self.ledger.completed(request.number, outcome, now_s)
-            return
-        self.ledger.completed(request.number, recognition_of(request.flow, outcome, now_s), now_s)
-        for stage in finish.learners:
-            stage.learn(request.query, outcome, finish.lesson)
+        else:
+            self.ledger.completed(request.number, recognition_of(request.flow, outcome, now_s), now_s)
+            for stage in finish.learners:
+                stage.learn(request.query, outcome, finish.lesson)
+        if self.prefetcher is not None:
+            self.prefetcher.process_notes()
 
     def _ask(self, request: _Request, step: Ask) -> None:
         now_s, query, flow = self._events.now_s, request.query, request.flow

@@ -214,6 +214,15 @@ def test_silent_tiers_do_not_delay_a_request_beyond_its_deadline(scene: Scene) -
     assert not earlier.done()
 
 
+def test_each_request_ends_at_its_own_deadline(scene: Scene) -> None:
+    late = scene.engine.submit(b"x", None, LONG_S)
+    for _ in range(2):
+        soon = scene.engine.submit(b"x", None, 0.05)
+        with pytest.raises(DeadlineExceeded):
+            soon.result(LONG_S)
+    assert not late.done()
+
+
 def test_slow_preparation_does_not_delay_a_request_beyond_its_deadline(scene: Scene) -> None:
     scene.go_on.clear()
     scene.engine.submit(b"x", scene.outcomes, 0.05)

@@ -188,9 +188,7 @@ class Cache:
         self.here: set[str] = set()
 
     def step(self, requests: str, new: str = "", k_max: int = 10) -> CacheStep:
-        def state(_wanted: frozenset[str]) -> CacheState:
-            return CacheState(self.cached, frozenset(), dict.fromkeys(new, 1))
-
+        state = CacheState(self.cached, frozenset(), dict.fromkeys(new, 1))
         taken = self.optimizer.next(asked(requests, costs=CHEAP), k_max, state, self.here.__contains__)
         assert self.optimizer.decision is taken.decision
         self.cached = self.cached if taken.build is None else taken.build
@@ -229,6 +227,14 @@ def test_a_cache_above_the_bound_shrinks_at_once() -> None:
     assert (taken.wanted, taken.build) == (("a",), {"a"})
 
 
+def test_prefetched_objects_count_only_if_they_are_wanted() -> None:
+    cached, prefetched = frozenset("abc"), frozenset("bc")
+    state = CacheState(cached, frozenset(), {}, prefetched)
+    taken = Optimizer(CacheSettings()).next(asked("aab", costs=CHEAP), 2, state, "ab".__contains__)
+    assert not taken.shrinks, "c does not count, and two objects are permitted"
+    assert (taken.wanted, taken.build) == (None, None), "a and b are in the cache"
+
+
 def test_the_reason_for_an_empty_cache_is_given_in_one_sentence() -> None:
     def why(
         situation: DecisionInputs | None,
@@ -239,7 +245,7 @@ def test_the_reason_for_an_empty_cache_is_given_in_one_sentence() -> None:
     ) -> str:
         optimizer = Optimizer(CacheSettings(policy=policy, k_max=limit))
         if situation is not None:
-            optimizer.next(situation, k_max, lambda _: CacheState(set(), set(), {}), lambda _: False)
+            optimizer.next(situation, k_max, CacheState(set(), set(), {}), lambda _: False)
         return optimizer.why_empty(seen)
 
     near = Costs(PAPER.lookup_ms, PAPER.recall, miss_ms=1.0)

@@ -74,15 +74,13 @@ class Edge:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
         situation = DecisionInputs(ranking, self.profiler.costs(len(ranking)), self.estimator.recent)
-        step = self.optimizer.next(situation, len(OBJECTS), self._state, lambda _: True)
+        state = CacheState(self.cached, frozenset(), self.estimator.asked())
+        step = self.optimizer.next(situation, len(OBJECTS), state, lambda _: True)
         if step.build is not None:
             self.builds += 1
             self.filled += not self.cached
             self.cached = step.build
             self.estimator.entered(step.build)
-
-    def _state(self, _wanted: frozenset[str]) -> CacheState:
-        return CacheState(self.cached, frozenset(), self.estimator.asked())
 
 
 def best_ms(slowness: float) -> float:

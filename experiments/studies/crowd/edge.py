@@ -151,7 +151,7 @@ class CrowdEdge:
         def held(object_id: str) -> bool:
             return object_id in self._cached or self._arrives_s.get(object_id, np.inf) <= now_s
 
-        step = self._optimizer.next(situation, self._costs.k_max, lambda _wanted: state, held)
+        step = self._optimizer.next(situation, self._costs.k_max, state, held)
         if step.wanted is not None:
             missing = [name for name in step.wanted if name not in self._cached]
             self._arrives_s = {name: self._arrives_s.get(name, now_s + _FETCH_S) for name in missing}

@@ -346,6 +346,20 @@ def test_a_server_that_was_suspended_sends_a_heartbeat_before_it_drops_a_client(
     assert observer.dropped == ["is gone"]
 
 
+def test_connections_are_checked_again_when_a_client_may_be_silent_for_too_long() -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer, b"\xff", heartbeat_s=5.0, handshake_timeout_s=7.0) as (listener, look, peer):
+        assert listener.tick() == 5.0, "a client that connects now may be silent from then on"
+        clock.advance(4.0)
+        assert listener.tick() == 3.0, "the handshake must be complete by then"
+        peer.sendall(CONNECTS[1:])
+        handshaken(listener, look)
+        clock.advance(2.0)
+        assert listener.tick() == 3.0
+        clock.advance(4.0)
+        assert listener.tick() == 0.5, "its heartbeat is not answered yet"
+
+
 def test_a_client_with_unread_data_is_not_dropped() -> None:
     clock, observer = ManualClock(), Observer()
     with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):

@@ -49,6 +49,10 @@ class Edge:
         raise NotImplementedError
 
 
+def found_object(name: str) -> RecognizedObject:
+    return RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
+
+
 class Scene:
     """A device that holds A, B and C, with a manual clock, and memory for a number of models."""
 
@@ -84,8 +88,8 @@ class Scene:
         self._note(name, None)
 
     def _note(self, name: str, prediction: Prediction | None) -> None:
-        found = RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
-        self.controller.note(Note(found, None, prediction, seen_by_edge=prediction is not None))
+        self.controller.note(Note(found_object(name), None, prediction, seen_by_edge=prediction is not None))
+        self.controller.process_notes()
         self.background.advance(0.2)
 
     def come(self, *names: str) -> None:
@@ -150,6 +154,16 @@ def test_an_object_without_a_model_keeps_no_old_objects(scene: Scene) -> None:
 
 def test_a_decision_whose_models_are_held_is_used_immediately(scene: Scene) -> None:
     scene.sees(B, {A: 0.95})
+    assert scene.known == {A, B}
+
+
+def test_a_recognition_is_processed_only_after_the_outcome_of_its_request(scene: Scene) -> None:
+    prediction = Prediction(NextObjects((A,), np.array([0.95])), 1)
+    scene.controller.note(Note(found_object(B), None, prediction, seen_by_edge=True))
+    scene.background.advance(1.0)
+    assert scene.known == {A, B, C}
+    scene.controller.process_notes()
+    scene.background.advance(1.0)
     assert scene.known == {A, B}
 
 
