@@ -90,10 +90,11 @@ def test_a_predicted_object_is_recognised_at_the_edge_at_its_first_request(serve
         assert device.ask(photo(0))[0] == "00"
         wait_until(lambda: {"00", "03"} <= cached(edge), what="the next exhibit in the cache")
         assert cache_of(edge).estimator.counts().keys() == {"00"}
+        before = cache_of(edge).prefetch.count.useful  # 00 may have been prefetched, too
         assert device.ask(photo(3)) == ("03", "edge")
-        assert cache_of(edge).prefetch.count.useful == 1
+        assert cache_of(edge).prefetch.count.useful == before + 1
     text = generate_latest(metrics.registry).decode()
-    assert 'nearsight_edge_prefetch_useful_total{catalogue="museum"} 1.0' in text
+    assert f'nearsight_edge_prefetch_useful_total{{catalogue="museum"}} {before + 1}.0' in text
     assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
 
 
