@@ -172,7 +172,7 @@ def test_ctrl_c_ends_a_command_without_a_message(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("arguments", ["config show edge", "--help", "--version", "cloud --help"])
+@pytest.mark.parametrize("arguments", ["config show gateway", "--help", "--version", "cloud --help"])
 def test_a_closed_pipe_ends_a_command_without_a_message(tmp_path: Path, arguments: str) -> None:
     script = f"{sys.executable} -m nearsight {arguments}; echo $? > {tmp_path}/code"
     with subprocess.Popen(
@@ -274,20 +274,20 @@ def test_a_full_disk_leaves_no_part_of_a_settings_file(
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_succeeds_with_closed_streams(closed: str) -> None:
-    script = f"{sys.executable} -m nearsight config show edge {closed}"
+    script = f"{sys.executable} -m nearsight config show gateway {closed}"
     assert subprocess.run(["sh", "-c", script], capture_output=True, check=False, timeout=60).returncode == 0
 
 
 def test_text_that_an_output_cannot_encode_is_shown_as_escapes() -> None:
-    environment = os.environ | {"NEARSIGHT_EDGE__STATE": "Zürich.db", "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "nearsight", "config", "show", "edge"]
+    environment = os.environ | {"NEARSIGHT_GATEWAY__TOKENS": "Zürich.json", "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "nearsight", "config", "show", "gateway"]
 
     def shown(*options: str) -> str:
         whole = [*command, *options]
         return subprocess.run(whole, capture_output=True, text=True, check=True, env=environment).stdout
 
-    assert "Z\\xfcrich.db" in shown()
-    assert "Zürich.db" in json.dumps(json.loads(shown("--json")), ensure_ascii=False)
+    assert "Z\\xfcrich.json" in shown()
+    assert "Zürich.json" in json.dumps(json.loads(shown("--json")), ensure_ascii=False)
 
 
 def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
