@@ -73,10 +73,9 @@ def test_settings_of_the_user_do_not_change_the_demo(monkeypatch: pytest.MonkeyP
     assert QUICK.alone > 0
 
 
-def test_a_second_demo_in_one_folder_is_refused_and_leaves_the_results(
-    interrupted: Interrupted, tmp_path: Path
-) -> None:
-    interrupted(1)
+def test_a_second_demo_in_one_folder_is_refused_and_leaves_the_results(tmp_path: Path) -> None:
+    for name in (ROWS, SUMMARY, PICTURE):
+        (tmp_path / name).write_text("of an earlier demo")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with locked(tmp_path), pytest.raises(SetupError, match="another command works in"):
         run.run_demo(QUICK, tmp_path)

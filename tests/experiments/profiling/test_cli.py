@@ -17,6 +17,12 @@ def folder(tmp_path: Path) -> Path:
     return write_data_set(tmp_path, numbered(range(4)))
 
 
+@pytest.fixture
+def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture is not drawn, which takes longer than a quick measurement."""
+    monkeypatch.setattr("nearsight.experiments.profiling.picture.draw_profiles", lambda *_, **__: None)
+
+
 def test_a_quick_profile_is_measured_printed_and_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,6 +66,7 @@ def test_values_that_no_photo_shows_are_neither_printed_nor_drawn(
     assert CacheProfile.load(out).measurements[0].recall is None
 
 
+@pytest.mark.usefixtures("no_picture")
 def test_the_json_is_the_profile_and_unreadable_images_are_named_on_standard_error(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
