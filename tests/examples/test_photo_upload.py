@@ -1,14 +1,19 @@
 """The upload page, with a real catalogue in its process."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import pytest
-from flask.testing import FlaskClient
 
 from nearsight import LocalRecognizer
 from support.examples import example
 from support.pictures import broken_images, photo_jpeg, picture_jpeg
+
+if TYPE_CHECKING:  # all workers import this module, and one of them uses Flask
+    from flask.testing import FlaskClient
 
 
 @pytest.fixture(scope="module")
