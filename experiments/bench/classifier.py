@@ -37,41 +37,11 @@ PEERS = ("flann-lsh", "brute-force", "falconn")
 """Backends in their usual configuration: without the early stop of our vote."""
 
 QUICK: Mapping[str, Any] = {"objects": (50,), "photos": 10, "unknown_photos": 4}
-"""Options of a quick run."""
 _REFERENCE_PEER = "flann-lsh"
 _SEED = 1
 """Seed of the generated museum and of the selection of photos."""
 _Photo = tuple[str | None, Features]
 """Object id, None if the object is not in the catalogue; and the features of the photo."""
-_Material = tuple[tuple[ObjectModel, ...], tuple[_Photo, ...]]
-"""Models of all objects, and photos."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifierBenchOptions:
-    """Parameters of the benchmark."""
-
-    objects: tuple[int, ...] = (50, 200, 500)
-    """Numbers of objects in the catalogue, with a series of rows for each."""
-    backends: tuple[str, ...] = ()
-    """Names of backends; empty for all."""
-    photos: int = 40
-    unknown_photos: int = 15
-    """Photos of objects in the catalogue, and of others."""
-    query_features: int = 500
-    """Features per photo."""
-    folder: Path | None = None
-    """A data set that replaces the generated museum."""
-
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.backends) - set(backend_names()))
-        if unknown:
-            raise InvalidArgument(
-                f"there is no classifier backend {unknown[0]!r}",
-                advice=f"choose among {', '.join(backend_names())}",
-            )
-        if not self.objects or min(self.objects) < 1 or self.photos < 1 or self.unknown_photos < 0:
-            raise InvalidArgument("numbers of objects and photos must be positive")
 
 
 @dataclass(slots=True)
@@ -107,30 +77,60 @@ class _Series:
         }
 
 
-def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -> Benchmark:
+def run(
+    report_step: ReportStep,
+    *,
+    objects: Sequence[int] = (50, 200, 500),
+    backends: Sequence[str] = (),
+    photos: int = 40,
+    unknown_photos: int = 15,
+    query_features: int = 500,
+    folder: Path | None = None,
+) -> Benchmark:
     """Measure the backends; backends that are not installed are skipped and listed in the environment.
+
+    Parameters
+    ----------
+    objects : sequence of int
+        Numbers of objects in the catalogue, with a series of rows for each.
+    backends : sequence of str
+        Names of backends; empty for all.
+    photos, unknown_photos : int
+        Photos of objects in the catalogue, and of others.
+    query_features : int
+        Features per photo.
+    folder : Path, optional
+        A data set that replaces the generated museum.
 
     Raises
     ------
     InvalidArgument
-        If the data set has fewer objects than the largest requested catalogue.
+        If there is no such backend, a number is not positive, or the data set has fewer objects than the
+        largest requested catalogue.
     MissingDependency
         If none of the backends is installed.
     """
+    if unknown := sorted(set(backends) - set(backend_names())):
+        raise InvalidArgument(
+            f"there is no classifier backend {unknown[0]!r}",
+            advice=f"choose among {', '.join(backend_names())}",
+        )
+    if not objects or min(objects) < 1 or photos < 1 or unknown_photos < 0:
+        raise InvalidArgument("numbers of objects and photos must be positive")
     pin_threads()
-    wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
-    _require_one(wanted)
+    installed, missing = _installed(backends or tuple(name for name in backend_names() if name != AUTO))
+    largest = max(objects)
+    settings = RecognitionSettings().model_copy(update={"query_features": query_features})
     with TemporaryDirectory(prefix="nearsight-bench-") as scratch:
-        folder = options.folder or _painted_museum(Path(scratch) / "museum", options, report_step)
-        models, photos = _read(folder, options, report_step)
+        read_from = folder or _painted_museum(Path(scratch) / "museum", largest, unknown_photos, report_step)
+        models, every_photo = _read(read_from, largest, settings, report_step)
     rows: list[dict[str, Any]] = []
     ratios: list[dict[str, object]] = []
-    missing: dict[str, str] = {}
-    for objects in sorted(set(options.objects)):
-        series = _build(models[:objects], wanted, missing, report_step)
-        _measure(
-            series, _chosen(photos, {model.object_id for model in models[:objects]}, options), report_step
-        )
+    for count in sorted(set(objects)):
+        held = models[:count]
+        series = _build(held, installed, report_step)
+        chosen = _chosen(every_photo, {model.object_id for model in held}, photos, unknown_photos)
+        _measure(series, chosen, report_step)
         rows += [one.row() for one in series]
         ratios += _ratios(series)
         del series
@@ -142,28 +142,46 @@ def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -
         "recall": "{recall:.3f}",
         "precision": "{precision:.3f}",
     }
-    title = f"One lookup (match and verification), {options.query_features} query features, one thread"
-    figures = {"rows": rows, "environment": _environment(options, ratios, missing)}
-    return Benchmark("classifier", title, columns, rows, figures)
+    environment = {
+        "faiss_options": faiss.get_compile_options().strip(),
+        "threads": 1,
+        "query_features": query_features,
+        "training_features": settings.training_features,
+        "photos": photos,
+        "unknown_photos": unknown_photos,
+        "data": str(folder) if folder else f"generated museum, seed {_SEED}",
+        "match_ms": "match and verification",
+        "without_early_stop": list(PEERS),
+        "faster_than_flann_lsh_matching": ratios,
+        "not_installed": missing,
+    }
+    title = f"One lookup (match and verification), {query_features} query features, one thread"
+    return Benchmark("classifier", title, columns, rows, {"rows": rows, "environment": environment})
 
 
-def _require_one(backends: Sequence[str]) -> None:
-    """Raise the error of the first backend if none of them is installed."""
-    errors = []
+def _installed(backends: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The backends that are installed, and why the others are not.
+
+    Raises
+    ------
+    MissingDependency
+        That of the first backend, if none of them is installed.
+    """
+    errors = {}
     for name in backends:
         try:
             ObjectRecognizer.build((), RecognitionSettings(backend=name))
         except MissingDependency as error:
-            errors.append(error)
+            errors[name] = error
     if len(errors) == len(backends):
-        raise errors[0]
+        raise errors[backends[0]]
+    return [name for name in backends if name not in errors], {name: str(e) for name, e in errors.items()}
 
 
-def _painted_museum(folder: Path, options: ClassifierBenchOptions, report_step: ReportStep) -> Path:
-    largest = max(options.objects)
-    settings = MuseumSettings(largest, _SEED, photos_per_object=1, unknown_photos=options.unknown_photos)
+def _painted_museum(folder: Path, objects: int, unknown_photos: int, report_step: ReportStep) -> Path:
+    settings = MuseumSettings(objects, _SEED, photos_per_object=1, unknown_photos=unknown_photos)
     # A second process for a few exhibits would take longer to start than to paint them.
-    workers = min(os.cpu_count() or 1, 1 + largest // 32)
+    workers = min(os.cpu_count() or 1, 1 + objects // 32)
     generate_museum(
         folder,
         settings,
@@ -173,46 +191,40 @@ def _painted_museum(folder: Path, options: ClassifierBenchOptions, report_step: 
     return folder
 
 
-def _read(folder: Path, options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
-    settings = RecognitionSettings().model_copy(update={"query_features": options.query_features})
+def _read(
+    folder: Path, objects: int, settings: RecognitionSettings, report_step: ReportStep
+) -> tuple[tuple[ObjectModel, ...], list[_Photo]]:
+    """Models of the first ``objects`` objects of a data set, and its photos."""
     dataset = load_dataset(folder)
-    largest = max(options.objects)
-    if len(dataset.references) < largest:
+    if len(dataset.references) < objects:
         raise InvalidArgument(
-            f"{folder} has {len(dataset.references)} objects, but {largest} are needed",
+            f"{folder} has {len(dataset.references)} objects, but {objects} are needed",
             advice="ask for fewer objects or use a larger data set",
         )
-    report_step(f"training {largest} objects of {folder}")
-    models = train_all(dataset.references[:largest], settings)
+    report_step(f"training {objects} objects of {folder}")
+    models = train_all(dataset.references[:objects], settings)
     report_step(f"reading {len(dataset.queries)} photos of {folder}")
-    photos = tuple((one.object_id, extract_query(one.path, settings)) for one in dataset.queries)
-    return models, photos
+    return models, [(one.object_id, extract_query(one.path, settings)) for one in dataset.queries]
 
 
-def _chosen(photos: Sequence[_Photo], held: set[str], options: ClassifierBenchOptions) -> list[_Photo]:
+def _chosen(photos: Sequence[_Photo], held: set[str], known: int, unknown: int) -> list[_Photo]:
     """Select photos of objects in the catalogue and of others, in random order."""
     rng = np.random.default_rng(_SEED)
     groups = (
-        ([photo for photo in photos if photo[0] in held], options.photos),
-        ([(None, features) for shown, features in photos if shown not in held], options.unknown_photos),
+        ([photo for photo in photos if photo[0] in held], known),
+        ([(None, features) for shown, features in photos if shown not in held], unknown),
     )
     chosen = [group[index] for group, count in groups for index in rng.permutation(len(group))[:count]]
     return [chosen[index] for index in rng.permutation(len(chosen))]
 
 
-def _build(
-    models: Sequence[ObjectModel], names: Iterable[str], missing: dict[str, str], report_step: ReportStep
-) -> list[_Series]:
+def _build(models: Sequence[ObjectModel], names: Iterable[str], report_step: ReportStep) -> list[_Series]:
     series: list[_Series] = []
     for name in names:
         report_step(f"building {name} with {len(models)} objects")
         settings = RecognitionSettings(backend=name, early_stop=name not in PEERS)
         start_s = time.perf_counter()
-        try:
-            recognizer = ObjectRecognizer.build(models, settings)
-        except MissingDependency as error:
-            missing[name] = str(error)
-            continue
+        recognizer = ObjectRecognizer.build(models, settings)
         series.append(_Series(name, (time.perf_counter() - start_s) * 1e3, recognizer))
     return series
 
@@ -247,21 +259,3 @@ def _ratios(series: Sequence[_Series]) -> list[dict[str, object]]:
                 }
             )
     return found
-
-
-def _environment(
-    options: ClassifierBenchOptions, ratios: list[dict[str, object]], missing: dict[str, str]
-) -> dict[str, object]:
-    return {
-        "faiss_options": faiss.get_compile_options().strip(),
-        "threads": 1,
-        "query_features": options.query_features,
-        "training_features": RecognitionSettings().training_features,
-        "photos": options.photos,
-        "unknown_photos": options.unknown_photos,
-        "data": str(options.folder) if options.folder else f"generated museum, seed {_SEED}",
-        "match_ms": "match and verification",
-        "without_early_stop": list(PEERS),
-        "faster_than_flann_lsh_matching": ratios,
-        "not_installed": missing,
-    }

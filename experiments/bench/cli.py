@@ -58,19 +58,9 @@ def classifier(
     as_json: JsonOption = False,
 ) -> None:
     """Match and verify: every backend against OpenCV's FLANN-LSH."""
-    from dataclasses import replace
-
-    from nearsight.experiments.bench.classifier import QUICK, ClassifierBenchOptions, bench_classifier
-
-    options = ClassifierBenchOptions(**(QUICK if quick else {}))
-    options = replace(
-        options,
-        objects=tuple(objects or options.objects),
-        backends=tuple(backends or ()),
-        query_features=query_features or options.query_features,
-        folder=photos,
-    )
-    _run([partial(bench_classifier, options)], out, as_json)
+    options = {"objects": objects, "backends": backends, "query_features": query_features, "folder": photos}
+    given = {name: value for name, value in options.items() if value}
+    _run([partial(_benchmark("classifier", quick), **given)], out, as_json)
 
 
 _QUICK = {
@@ -82,11 +72,11 @@ _QUICK = {
     "inference": "A warm request to a network at an edge, against the runtime alone on the same tensor.",
     "model-cache": "Requests for models that the simulator replays per second, for every eviction policy.",
 }
-"""Benchmarks whose only option is ``--quick``; each is the function ``run`` of its module, which also has the
-arguments of a quick run, ``QUICK``."""
+"""Benchmarks whose only option is ``--quick``."""
 
 
-def _benchmark(name: str, quick: bool) -> Run:
+def _benchmark(name: str, quick: bool) -> Callable[..., Benchmark]:
+    """The function ``run`` of the module of this name, with its arguments of a quick run (``QUICK``)."""
     module = import_module(f"nearsight.experiments.bench.{name.replace('-', '_')}")
     return partial(module.run, **module.QUICK) if quick else module.run
 
@@ -223,12 +213,10 @@ def all_benchmarks(
 
     Not included are page, gateway, robustness and soak.
     """
-    from nearsight.experiments.bench.classifier import QUICK, ClassifierBenchOptions, bench_classifier
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
 
     benchmarks: list[Run] = [
-        partial(bench_classifier, ClassifierBenchOptions(**(QUICK if quick else {}))),
-        *(_benchmark(name, quick) for name in _QUICK),
+        *(_benchmark(name, quick) for name in ("classifier", *_QUICK)),
         partial(bench_museum, out, quick),
     ]
     if photos:

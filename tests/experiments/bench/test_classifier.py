@@ -9,7 +9,7 @@ from rich.console import Console
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.experiments.bench.benchmark import Benchmark
-from nearsight.experiments.bench.classifier import ClassifierBenchOptions, bench_classifier
+from nearsight.experiments.bench.classifier import run
 from support.gallery import numbered, write_data_set
 
 
@@ -18,15 +18,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data_set(tmp_path_factory.mktemp("bench"), numbered(range(6)))
 
 
-def run(folder: Path, **changes: object) -> Benchmark:
+def measured(folder: Path, **changes: object) -> Benchmark:
     options = {"objects": (3, 5), "backends": ("multihash", "flann-lsh"), "photos": 3, "unknown_photos": 2}
-    chosen = ClassifierBenchOptions(folder=folder, **{**options, **changes})  # type: ignore[arg-type]
-    return bench_classifier(chosen, lambda _line: None)
+    return run(lambda _line: None, folder=folder, **{**options, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def result(folder: Path) -> Benchmark:
-    return run(folder)
+    return measured(folder)
 
 
 def test_there_is_a_row_per_backend_and_number_of_objects(result: Benchmark) -> None:
@@ -76,21 +75,20 @@ def _without_falconn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_without_falconn")
 def test_without_any_of_the_backends_nothing_is_measured(folder: Path) -> None:
     with pytest.raises(MissingDependency, match="no falconn") as caught:
-        run(folder, backends=("falconn",))
+        measured(folder, backends=("falconn",))
     assert caught.value.advice == "make falconn"
 
 
 @pytest.mark.usefixtures("_without_falconn")
 def test_a_backend_that_is_not_installed_is_skipped_and_named(folder: Path) -> None:
-    result = run(folder, objects=(3,), backends=("multihash", "falconn"))
+    result = measured(folder, objects=(3,), backends=("multihash", "falconn"))
     assert [row["backend"] for row in result.rows] == ["multihash"]
     assert "make falconn" in result.content()["environment"]["not_installed"]["falconn"]
 
 
 def test_without_a_data_set_a_museum_is_generated() -> None:
     steps: list[str] = []
-    options = ClassifierBenchOptions(objects=(2,), backends=("exact",), photos=2, unknown_photos=1)
-    result = bench_classifier(options, steps.append)
+    result = run(steps.append, objects=(2,), backends=("exact",), photos=2, unknown_photos=1)
     assert result.rows[0]["objects"] == 2
     assert "museum" in str(result.content()["environment"]["data"])
     assert any("painting" in line for line in steps)
@@ -101,9 +99,9 @@ def test_without_a_data_set_a_museum_is_generated() -> None:
 )
 def test_invalid_options_are_refused(wrong: dict[str, tuple[object, ...]]) -> None:
     with pytest.raises(InvalidArgument):
-        ClassifierBenchOptions(**wrong)  # type: ignore[arg-type]
+        run(lambda _line: None, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_data_set_with_too_few_objects_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidArgument, match="6 objects, but 50 are needed"):
-        run(folder, objects=(50,))
+        measured(folder, objects=(50,))
