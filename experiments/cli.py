@@ -162,12 +162,10 @@ def report(
     from nearsight.experiments.report.collecting import reached_in_words
     from nearsight.experiments.report.page import write_report
 
-    entries = experiments()
+    entries, page = experiments(), out or results / "report.html"
     with progress_bar("report", len(entries)) as advance:
-        written = write_report(
-            results, out or results / "report.html", entries, begin=lambda _name: advance(1)
-        )
-    collection, counted = written.collection, written.collection.counted
+        collection = write_report(results, page, entries, begin=lambda _name: advance(1))
+    counted = collection.counted
     for one in collection.unusable:
         print_line(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
     if counted:
@@ -176,7 +174,7 @@ def report(
         print_line(f"{smoke} smoke runs are shown, not judged")
     measured = len({result.experiment for result in collection.results})
     print_line(f"{measured} of {len(entries)} experiments are measured; the others are listed at the end")
-    print_line(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")
+    print_line(f"Report: {page}, {page.stat().st_size / 1e6:.1f} MB")
 
 
 def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:

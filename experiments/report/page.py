@@ -11,7 +11,6 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -72,25 +71,13 @@ def published() -> Mapping[str, Published]:
     return MappingProxyType(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A written report."""
-
-    path: Path
-    """The HTML file."""
-    size_bytes: int
-    """Size of the file."""
-    collection: Collection
-    """The results that it shows."""
-
-
 def write_report(
     results: Path,
     out: Path,
     entries: Mapping[str, Entry],
     begin: Callable[[str], None] = lambda _name: None,
-) -> Report:
-    """Read a folder of results and write the page atomically.
+) -> Collection:
+    """Read a folder of results, write the page atomically, and return the results that it shows.
 
     Parameters
     ----------
@@ -118,7 +105,7 @@ def write_report(
         raise InvalidArgument(
             f"cannot write {out}: {error.strerror}", advice="choose another file with --out"
         ) from error
-    return Report(out, out.stat().st_size, collection)
+    return collection
 
 
 def chapters(entries: Mapping[str, Entry]) -> dict[str, list[str]]:

@@ -47,7 +47,8 @@ class Page(HTMLParser):
 
 
 def page_of(root: Path) -> Page:
-    return Page(write_report(root, root / "report.html", ENTRIES).path.read_text(encoding="utf-8"))
+    write_report(root, root / "report.html", ENTRIES)
+    return Page((root / "report.html").read_text(encoding="utf-8"))
 
 
 def section(page: Page, start: str, end: str = "") -> str:
