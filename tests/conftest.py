@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from nearsight.common import logging as nearsight_logging
 from nearsight.common.logging import configure_logging
+from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.common.rpc.sockets import process_context
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup started them
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    pin_threads()  # as in a daemon; otherwise the threads of all workers would compete for the cores
     # Libraries start these once per process, at their first use; no test is blamed for it.
     multiprocessing.resource_tracker.ensure_running()
     zmq.Frame(b"x", copy=False, copy_threshold=0)

@@ -228,6 +228,8 @@ def test_even_contrast_brightens_a_dark_image_and_keeps_its_size() -> None:
 
 
 def test_pinning_leaves_one_thread_to_opencv_and_faiss() -> None:
+    cv2.setNumThreads(2)
+    faiss.omp_set_num_threads(2)
     pin_threads()
     assert cv2.getNumThreads() == 1
     assert faiss.omp_get_max_threads() == 1
