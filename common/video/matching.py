@@ -39,6 +39,8 @@ _MOST_UNSEARCHED = 7
 _CORRELATED_PX = 128
 """Maximum length of the longer side in the phase correlation: every second pixel of a frame of 227 px."""
 
+_CERTAIN = 1.5
+"""If one row of a block exceeds the block's allowed difference by this factor, the block has changed."""
 _COARSEST_PX = 4
 """Sampling distance of the phase correlation if offsets are multiples of 8 or more [px], which is precise
 enough for them. Large frames are sampled more coarsely; see `_CORRELATED_PX`."""
@@ -143,6 +145,17 @@ class Blocks:
         one = frame[rows]
         cv2.absdiff(one, reference[rows], dst=self._sampled[: len(one), : self.width])
         return self._by_block(self._sampled) / np.float32(3 * self.block_px)
+
+    def changed_at_a_glance(self, frame: Frame, reference: Frame, threshold_db: float) -> int:
+        """Number of blocks that changed so much that one row shows it, at offset 0. More may have changed."""
+        minimum = _CERTAIN * self.mean_squared_error(threshold_db) ** 0.5
+        return int(np.count_nonzero(self.glance(frame, reference) > minimum))
+
+    def all_match(self, frame: Frame, reference: Frame, threshold_db: float) -> bool:
+        """Whether all blocks match at offset 0. For most frames that differ, a glance is enough."""
+        if self.changed_at_a_glance(frame, reference, threshold_db):
+            return False
+        return bool(self.matched(frame, reference, threshold_db).all())
 
     def matched(
         self, frame: Frame, reference: Frame, threshold_db: float, offset: Offset = (0, 0)

@@ -53,8 +53,6 @@ from nearsight.device.video.settings import VideoSettings
 
 _PROBED_ROWS = 8
 """The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
-_CERTAIN = 1.5
-"""If one row of a block exceeds the block's allowed difference by this factor, the block has changed."""
 _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
 _FEW_REGIONS = 2
@@ -259,7 +257,7 @@ class VideoSession:
         reference = self._reference.pixels
         if reference is None or self._rested or self._guard.paused:
             return None
-        changed = self._changed(photo, reference)
+        changed = self._grid.changed_at_a_glance(photo, reference, self.threshold_db)
         if not changed and self._grid.matched(photo, reference, self.threshold_db).all():
             renewed = self._expires() or self._budget is not None
             outputs = {} if renewed else self.network.unchanged()
@@ -309,17 +307,6 @@ class VideoSession:
     def _tensor(self, photo: Frame) -> Tensor:
         return scaled_tensor(photo, self.network.input, self._pixels)
 
-    def _matches(self, photo: Frame, reference: Frame) -> bool:
-        """Whether all blocks match at offset 0."""
-        if self._changed(photo, reference):
-            return False
-        return bool(self._grid.matched(photo, reference, self.threshold_db).all())
-
-    def _changed(self, photo: Frame, reference: Frame) -> int:
-        """Number of blocks that differ, as one row of each shows."""
-        minimum = _CERTAIN * Blocks.mean_squared_error(self.threshold_db) ** 0.5
-        return int(np.count_nonzero(self._grid.glance(photo, reference) > minimum))
-
     def _reason_before_matching(self, photo: Frame) -> str:
         """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
         self._gate_repeats = not self._glances and self._would_gate_repeat(photo)
@@ -334,7 +321,8 @@ class VideoSession:
             self._difference = _difference(photo, reference)
             if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
                 return self.network.why_whole
-            if self._back_off.skips(self._difference) and not self._matches(photo, reference):
+            skips = self._back_off.skips(self._difference)
+            if skips and not self._grid.all_match(photo, reference, self.threshold_db):
                 return SKIPPED
         return EXPIRED if self._expires() else ""
 
@@ -343,7 +331,7 @@ class VideoSession:
 
         Reuse of regions must save more: it renews only what changed, so later frames match less often.
         """
-        if self._gate_frame is not None and self._matches(photo, self._gate_frame):
+        if self._gate_frame is not None and self._grid.all_match(photo, self._gate_frame, self.threshold_db):
             return True
         if self._gate_frame is None:
             self._gate_frame = photo.copy()

@@ -83,6 +83,19 @@ def test_a_glance_is_the_mean_difference_of_the_middle_row_of_each_block(
         assert np.allclose(blocks.glance(frame, reference), expected)
 
 
+@pytest.mark.parametrize(
+    ("rows", "brighter", "at_a_glance", "all_match"),
+    [(slice(20, 30), 60, 1, False), (slice(20, 30), 10, 0, True), (slice(20, 23), 200, 0, False)],
+    ids=["all rows", "little", "not in the middle row"],
+)
+def test_most_changes_show_at_a_glance(rows: slice, brighter: int, at_a_glance: int, all_match: bool) -> None:
+    reference = np.zeros((40, 40, 3), np.uint8)
+    frame, blocks = reference.copy(), Blocks(40, 40, 10)
+    frame[rows, 10:20] += np.uint8(brighter)
+    assert blocks.changed_at_a_glance(frame, reference, 20.0) == at_a_glance
+    assert blocks.all_match(frame, reference, 20.0) is all_match
+
+
 def test_a_block_is_matched_only_above_the_threshold() -> None:
     black, white = np.zeros((10, 10, 3), np.uint8), np.full((10, 10, 3), 255, np.uint8)
     # A mean squared error of 255^2 is a PSNR of 0 dB.
