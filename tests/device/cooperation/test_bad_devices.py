@@ -58,7 +58,8 @@ def _never(object_id: str, context: CallContext) -> Future[GetObjectModelsRespon
     return Future()
 
 
-@pytest.mark.parametrize("lie", [_wrong, _never])
+# A peer that never answers costs the timeout of a model several times.
+@pytest.mark.parametrize("lie", [_wrong, pytest.param(_never, marks=pytest.mark.system)])
 def test_a_bad_peer_causes_no_wrong_answers_and_no_delays(
     scene: Scene, lie: Callable[[str, CallContext], object]
 ) -> None:
