@@ -355,7 +355,7 @@ class CatalogueCache:
             return
         with self._counters:
             requests, self._requests_since_decision = self._requests_since_decision, 0
-        if not self.holder.snapshot.models:
+        if not self.size:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
@@ -383,8 +383,8 @@ class CatalogueCache:
 
     def _state(self) -> CacheState:
         """Present state of the cache, for a decision."""
-        models, versions = self.holder.snapshot.models, self.listing.versions
-        outdated = {name for name, model in models.items() if versions.get(name) != model.version}
+        models = self.holder.snapshot.models
+        outdated = {name for name, model in models.items() if not self.supply.current(model)}
         return CacheState(frozenset(models), outdated, self.estimator.asked(), self.prefetch.prefetched)
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
@@ -439,7 +439,7 @@ class CatalogueCache:
         replaced = [
             name
             for name, model in self.holder.snapshot.models.items()
-            if listing.versions.get(name, model.version) != model.version
+            if name in listing.versions and not self.supply.current(model)
         ]
         self.estimator.set_objects(listing.versions)
         self.markov.set_objects(listing.versions)
