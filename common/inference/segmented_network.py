@@ -207,10 +207,11 @@ class SegmentedNetwork:
 
     def run_whole(self, frame: Tensor) -> dict[str, Tensor]:
         """As `PartialNetwork.run_whole`, for a frame as in `run`."""
+        self._usable_segments = 0
         if self._uncut is None:
             self.source.use_memory(frame)
             return self.execute((), UNMOVED)
-        self._valid_segments = self._usable_segments = 0
+        self._valid_segments = 0
         self._last_actions, self._answer_kept = [_WHOLE] * len(self.loaded), False
         self._answer = self._uncut.run_checked({self.source.name: frame})
         for tensor in self._answer.values():

@@ -133,6 +133,8 @@ def test_a_frame_whose_maps_are_not_stored_has_the_outputs_of_a_whole_execution(
     assert {one.done for one in partial.explain()} == {"whole"}
     assert not partial.would_reuse(patch)
     assert (partial.unchanged()["logits"] == answer).all()
+    partial.run(frame)
+    assert not partial.would_reuse(patch), "maps are stored again only when they would have paid"
     with pytest.raises(InvalidArgument, match="shape"):
         partial.run_whole(noise(0, SIDE // 2))
 
