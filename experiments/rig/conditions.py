@@ -129,11 +129,7 @@ class Watch:
         """
         reason = ""
         for number in range(1, self._tries + 1):
-            before_ms = self._pace()
-            started_s, processes, busy_s = time.monotonic(), _processes(), _busy_s()
-            result = measure()
-            share, names = _other_load(time.monotonic() - started_s, processes, busy_s)
-            conditions = Conditions(before_ms, self._pace(), share, names)
+            result, conditions = observed(measure, self._pace)
             self.best_ms = min(self.best_ms, conditions.before_ms, conditions.after_ms)
             reason = conditions.disturbance(self.best_ms) or objection(result)
             if not reason:
@@ -143,6 +139,15 @@ class Watch:
             f"{what} was disturbed {self._tries} times, the last time: {reason}",
             advice="stop other work on the machine and run this again; finished measurements are kept",
         )
+
+
+def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Conditions]:
+    """Take a measurement and record the conditions of the machine."""
+    before_ms = pace()
+    started_s, processes, busy_s = time.monotonic(), _processes(), _busy_s()
+    result = measure()
+    share, names = _other_load(time.monotonic() - started_s, processes, busy_s)
+    return result, Conditions(before_ms, pace(), share, names)
 
 
 def _other_load(

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -180,16 +179,20 @@ def replay(
     sleep = sleep or threading.Event().wait
     start_s = clock.monotonic()
 
-    def ended(number: int, outcome: Outcome) -> None:
-        ledger.completed(number, outcome, clock.monotonic())
+    def send(photo: PlannedPhoto, due_s: float) -> None:
+        now_s = clock.monotonic()
+        number = ledger.sent(photo, now_s, (now_s - due_s) * 1000)
+
+        def ended(outcome: Outcome) -> None:
+            ledger.completed(number, outcome, clock.monotonic())
+
+        recognizer.recognize(photos[photo.path], ended, timeout_s=timeout_s)
 
     for photo in plan:
         due_s = start_s + photo.at_s
         while (wait_s := due_s - clock.monotonic()) > 0:
             sleep(wait_s)
-        now_s = clock.monotonic()
-        number = ledger.sent(photo, now_s, (now_s - due_s) * 1000)
-        recognizer.recognize(photos[photo.path], partial(ended, number), timeout_s=timeout_s)
+        send(photo, due_s)
     ledger.wait_closed(timeout_s + GRACE_S)
     return ledger.rows()
 

@@ -37,8 +37,8 @@ CALL_TIMEOUT_S = 10.0
 POLL_S = 0.25
 _IN_FLIGHT = 16
 _MODELS_PER_CALL = 32
-_CACHED, _FETCHING, _CHOSEN = map(re.compile, (r"(\d+) of", r"(\d+) objects", r"k=(\d+)"))
-_PREFETCHED = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
+_CACHED, _FETCHING, _CHOSEN = r"(\d+) of", r"(\d+) objects", r"k=(\d+)"
+_PREFETCHED = r"(\d+) objects, (\d+) useful, (\d+) wasted"
 _QUIET_S, _BUILDS_AGAIN_S = 1.0, 6.0
 """Time without change of a settled cache [s]; the latter while the cache is below its chosen size. A build
 took 1.2 s in a warm-up."""
@@ -184,12 +184,15 @@ class WarmUp:
             If the edge does not answer.
         """
         facts = self._facts()
-        entries = {"cached objects": _CACHED, "fetching": _FETCHING, "decision": _CHOSEN}
-        return CacheState(*(_numbers(facts, name, pattern)[0] for name, pattern in entries.items()))
+        return CacheState(
+            cached=_number(facts, "cached objects", _CACHED),
+            fetching=_number(facts, "fetching", _FETCHING),
+            chosen=_number(facts, "decision", _CHOSEN),
+        )
 
     def prefetched(self) -> PrefetchCount:
         """Counts of prefetched objects in the edge's cache so far, and of the useful and wasted ones."""
-        return PrefetchCount(*_numbers(self._facts(), "prefetched", _PREFETCHED))
+        return PrefetchCount(*(_numbers(self._facts(), "prefetched", _PREFETCHED) or (0, 0, 0)))
 
     def _channel(self) -> Channel:
         return Channel(self.edge, client_id="warm-up", security=self.security)
@@ -201,11 +204,17 @@ class WarmUp:
         return dict(status.details)
 
 
-def _numbers(facts: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> tuple[int, ...]:
-    """Numbers in a status entry, from the first catalogue that has it; zeros if there is none."""
+def _number(facts: Mapping[str, str], name: str, pattern: str) -> int:
+    """The only number in a status entry; 0 if there is none."""
+    found = _numbers(facts, name, pattern)
+    return found[0] if found else 0
+
+
+def _numbers(facts: Mapping[str, str], name: str, pattern: str) -> tuple[int, ...]:
+    """Numbers in a status entry, from the first catalogue that has it; empty if there are none."""
     value = next((value for key, value in facts.items() if key.endswith(name)), "")
-    found = pattern.search(value)
-    return tuple(map(int, found.groups())) if found else (0,) * pattern.groups
+    found = re.search(pattern, value)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def main(
