@@ -7,7 +7,8 @@ Other processes may write to the file while the cloud runs (`nearsight cloud ing
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from nearsight.common.background.progress import Progress, at_intervals
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
@@ -53,8 +54,9 @@ class Catalogues:
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         """Held while a catalogue is created or removed, so that the catalogues in service match the store."""
-        self.by_name: dict[str, LiveCatalogue] = {}
-        """The catalogues in service; only this object changes them."""
+        self._by_name: dict[str, LiveCatalogue] = {}
+        self.by_name: Mapping[str, LiveCatalogue] = MappingProxyType(self._by_name)
+        """The catalogues in service."""
         self.loading = "not begun"
         """Progress of loading, such as "120 of 500 objects"; empty when every catalogue is in service."""
         self.problem = store.read_only
@@ -103,7 +105,7 @@ class Catalogues:
     def all(self) -> tuple[LiveCatalogue, ...]:
         """The catalogues in service, sorted by name."""
         with self._lock:
-            return tuple(self.by_name[name] for name in sorted(self.by_name))
+            return tuple(self._by_name[name] for name in sorted(self._by_name))
 
     def get(self, name: str) -> LiveCatalogue:
         """The catalogue called ``name``; if ``name`` is empty, the only catalogue.
@@ -116,7 +118,7 @@ class Catalogues:
             If the catalogue is not loaded yet.
         """
         with self._lock:
-            known = dict(self.by_name)
+            known = dict(self._by_name)
         if name in known:
             return known[name]
         self.check_loaded()
@@ -160,7 +162,7 @@ class Catalogues:
         self.check_name(name)
         with self._changing:
             name = name or self.get("").name
-            live = self.by_name.get(name)
+            live = self._by_name.get(name)
             if live is None:
                 live = self._add(name)
                 try:
@@ -188,7 +190,7 @@ class Catalogues:
 
     def _drop(self, name: str) -> None:
         with self._lock:
-            catalogue = self.by_name.pop(name, None)
+            catalogue = self._by_name.pop(name, None)
         if catalogue is not None:
             catalogue.stop(0.0)  # do not wait: its builder may be busy, and ends by itself
 
@@ -199,7 +201,7 @@ class Catalogues:
         else:
             catalogue.start()
         with self._lock:
-            self.by_name[name] = catalogue
+            self._by_name[name] = catalogue
         return catalogue
 
     def _note_progress(self, before: int, total: int) -> Progress:
@@ -235,7 +237,7 @@ class Catalogues:
                 self._drop(name)
                 self._log.info("another process removed a catalogue", catalogue=name)
             for info in stored:
-                catalogue = self.by_name.get(info.name) or self._add(info.name)
+                catalogue = self._by_name.get(info.name) or self._add(info.name)
                 if catalogue.content.revision < info.revision:
                     catalogue.refresh()
                     self._log.info(
