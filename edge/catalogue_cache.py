@@ -32,7 +32,7 @@ from nearsight.common.request.effects import Stage, Standby
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.model_supply import ModelSupply
-from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
+from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer, residents_among
 from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
 from nearsight.edge.profiler import Profiler, Regret
 from nearsight.edge.query import EdgeQuery
@@ -409,7 +409,7 @@ class CatalogueCache:
             return
         decision = self.optimizer.decision
         wanted = frozenset(decision.object_ids if decision is not None else ())
-        residents = self.holder.snapshot.object_ids - (self.prefetch.prefetched - wanted)
+        residents = residents_among(self.holder.snapshot.object_ids, self.prefetch.prefetched, wanted)
         expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._most_objects)

@@ -53,7 +53,12 @@ class CacheState:
     asked: Mapping[str, int]
     """Requests per object since it was last in a new snapshot."""
     prefetched: Set[str] = frozenset()
-    """Cached objects that were prefetched; `Optimizer.next` compares without those that it does not want."""
+    """Cached objects that were prefetched."""
+
+
+def residents_among(cached: Set[str], prefetched: Set[str], wanted: Set[str]) -> frozenset[str]:
+    """Cached objects, without prefetched ones that the optimizer does not want."""
+    return frozenset(cached - (prefetched - wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ class Optimizer:
         """
         self.decision = decision = self.decide(inputs, k_max)
         wanted = frozenset(decision.object_ids)
-        state = replace(state, cached=state.cached - (state.prefetched - wanted))
+        state = replace(state, cached=residents_among(state.cached, state.prefetched, wanted))
         shrinks = len(state.cached) > k_max
         new_target = shrinks or self.judge(state, wanted, inputs).worthwhile
         if new_target:
