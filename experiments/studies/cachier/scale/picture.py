@@ -211,7 +211,7 @@ def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
             fontsize=7,
             color="white" if beyond else "#333333",
         )
-    axes.legend(fontsize=7, loc="lower right")
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
 
 
 def draw_table(found: Mapping[str, Any]) -> drawing.Picture:
