@@ -29,7 +29,7 @@ _CHANNELS, _FEWER_CHANNELS = 64, 32
 _BLOCKS = 14
 """Approximate number of blocks along the shorter side of a map."""
 _SAMPLED = 8
-"""Approximate number of rows, and of columns, from which the variance of a map is estimated."""
+"""Maximum number of rows, and of columns, from which the variance of a map is estimated."""
 _RECTANGLES = 2
 """Maximum number of rectangles that cover the changed cells. Finding more takes longer than it saves."""
 _MOST = 0.7
@@ -45,9 +45,10 @@ def variance_of(cells: Tensor, layout: Layout) -> float:
         The whole map, in its memory layout.
     layout : Layout
     """
-    rows, columns = (max(1, side // _SAMPLED) for side in layout.size)
+    rows, columns = (-(-side // _SAMPLED) for side in layout.size)
     sample = _sampled(cells, layout)[:, ::rows, ::columns]
-    return float(sample.var((1, 2)).mean())
+    difference = sample - sample.mean((1, 2), keepdims=True)
+    return float(np.vdot(difference, difference) / difference.size)
 
 
 def changed_cells(
@@ -78,7 +79,10 @@ def changed_cells(
     tops, lefts, values = _grid(rows, columns, side, width)
     sums = np.add.reduceat(np.add.reduceat(lines, lefts, axis=1), tops, axis=0)  # in the faster order
     mask = ~(sums <= threshold * groups * values)  # NaN counts as changed
-    if np.count_nonzero(mask) > _MOST * mask.size:
+    changed = np.count_nonzero(mask)
+    if not changed:
+        return ()
+    if changed > _MOST * mask.size:
         return (origin,)
     cells = (Rectangle(*(side * edge for edge in blocks)) for blocks in covering(mask, _RECTANGLES))
     return tuple(one.moved(origin.top, origin.left).intersection(origin) for one in cells)

@@ -76,7 +76,7 @@ class PartialNetwork:
     size : tuple of int, optional
         Rows and columns of frames if the network leaves them open. Default: 224, 224.
     least_saved_ms : float
-        Minimum saving for a frame of which a tenth changed. Matching and planning take about this time.
+        Minimum saving for a frame of which a tenth changed. Matching, planning and calls take about as long.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class PartialNetwork:
         folder: Path,
         *,
         size: tuple[int, int] | None = None,
-        least_saved_ms: float = 0.5,
+        least_saved_ms: float = 1.0,
     ) -> None:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
         self.threads = runtime.threads

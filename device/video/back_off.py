@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
+import numpy as np
+
+from nearsight.common.video.matching import Blocks, Frame
+
 _LONGEST_SKIP = 31
 """Maximum number of consecutive frames that are not matched."""
 _RESTS_AFTER, _LONGEST_CYCLE = 8, 8
@@ -102,3 +106,30 @@ class BackOff:
             self._misses += 1
         self._frames_to_skip = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
         self._failed_difference = difference
+
+
+class FollowedGate:
+    """What a gate would do with the frames of one session.
+
+    Reuse of regions must save more: it renews only what changed, so later frames match less often.
+
+    Parameters
+    ----------
+    grid : Blocks
+        Grid over the frames.
+    """
+
+    def __init__(self, grid: Blocks) -> None:
+        self._grid = grid
+        self._frame: Frame | None = None
+        """The last frame that a gate would have executed."""
+
+    def repeats(self, frame: Frame, threshold_db: float) -> bool:
+        """Whether a gate would repeat its last outputs for the next frame. Call once per frame."""
+        if self._frame is None:
+            self._frame = frame.copy()
+            return False
+        if self._grid.all_match(frame, self._frame, threshold_db):
+            return True
+        np.copyto(self._frame, frame)  # allocating pages takes longer than the copy
+        return False

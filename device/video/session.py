@@ -37,7 +37,7 @@ from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
 from nearsight.common.video.window import MovingWindow
 from nearsight.device.forks import check_process
-from nearsight.device.video.back_off import BackOff
+from nearsight.device.video.back_off import BackOff, FollowedGate
 from nearsight.device.video.drift import DriftGuard, deviation_of
 from nearsight.device.video.result import (
     EXPIRED,
@@ -55,6 +55,9 @@ _PROBED_ROWS = 8
 """The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
 _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
+_CHEAP, _MOST_WAITS = 0.5, 2
+"""Deviations are measured on an expiring frame of which reuse takes at most this share of a whole execution,
+or if this many expiring frames took longer."""
 _FEW_REGIONS = 2
 """Maximum number of rectangles for faster networks; each takes about 0.1 ms beside its execution."""
 
@@ -140,11 +143,10 @@ class VideoSession:
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
             self._budget = TimeBudget(self._grid, settings.expiry, self._regions)
-        self._number = self._since_whole = self._expiries = 0
+        self._number = self._since_whole = self._expiries = self._waits = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
-        self._gate_frame: Frame | None = None
-        """The last frame that a gate would have executed."""
+        self._gate = FollowedGate(self._grid)
         self._gate_repeats = False
         """Whether a gate would repeat its last outputs for the current frame."""
         self._rested = False
@@ -202,7 +204,9 @@ class VideoSession:
         why, found = self._reason_before_matching(self._window.at.cut(photo)), None
         if not why or self._is_measured(why):
             found = self._match(photo, began_s, attend, frame.shape)
-        else:
+            if why and self._measurement_waits(found):
+                found = None
+        if found is None:
             self._window.at = self._window.centred
         photo = self._window.at.cut(photo)
         matched_s = self._clock.monotonic()
@@ -309,7 +313,7 @@ class VideoSession:
 
     def _reason_before_matching(self, photo: Frame) -> str:
         """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
-        self._gate_repeats = not self._glances and self._would_gate_repeat(photo)
+        self._gate_repeats = not self._glances and self._gate.repeats(photo, self.threshold_db)
         reference = self._reference.pixels
         if reference is None:
             return FIRST
@@ -326,19 +330,6 @@ class VideoSession:
                 return SKIPPED
         return EXPIRED if self._expires() else ""
 
-    def _would_gate_repeat(self, photo: Frame) -> bool:
-        """Whether a gate, which executes each frame with changed blocks whole, would repeat its outputs.
-
-        Reuse of regions must save more: it renews only what changed, so later frames match less often.
-        """
-        if self._gate_frame is not None and self._grid.all_match(photo, self._gate_frame, self.threshold_db):
-            return True
-        if self._gate_frame is None:
-            self._gate_frame = photo.copy()
-        else:  # allocating pages takes longer than the copy
-            np.copyto(self._gate_frame, photo)
-        return False
-
     def _expires(self) -> bool:
         return self._since_whole + 1 >= self._whole_every()
 
@@ -350,12 +341,19 @@ class VideoSession:
         return expiry * (checked if self._expiries else 1) if checked else math.inf
 
     def _is_measured(self, why: str) -> bool:
-        """Whether an expiring frame is executed with and without reuse: all at first, then a sample."""
+        """Whether an expiring frame may be executed with and without reuse: all at first, then a sample."""
         if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
             return False
         self._expiries += 1
         sample = self._expiries % self.settings.check_every == 1 % self.settings.check_every
-        return sample or not self._guard.settled or self._budget is not None
+        return sample or self._waits > 0 or not self._guard.settled or self._budget is not None
+
+    def _measurement_waits(self, found: _Matched) -> bool:
+        """Whether to measure at a later expiry, since reuse would take long in addition for this frame."""
+        expected_ms = self.network.expected_ms(found.changed, found.match.offset)
+        costly = expected_ms > _CHEAP * self.network.whole_ms and self._budget is None
+        self._waits = self._waits + 1 if costly and self._waits < _MOST_WAITS else 0
+        return self._waits > 0
 
     def _match(
         self, photo: Frame, began_s: float, attend: Sequence[Rectangle], shape: tuple[int, ...]

@@ -247,6 +247,20 @@ def test_while_the_threshold_moves_each_frame_that_expires_is_checked() -> None:
     assert [one.number for one in results if one.deviation is not None] == [2, 4, 12]
 
 
+def test_a_check_waits_for_a_frame_with_little_to_recompute_but_for_no_more_than_two_expiring_ones() -> None:
+    network = Mirror()
+    network.whole_times_ms, network.pays_from = 1.0, 0.05
+    session = session_of(network, expiry=4, check_every=2)
+    most = [noise(), noise()]
+    most[1][:, : 3 * SIDE // 4] = 255 - most[1][:, : 3 * SIDE // 4]
+    results = [session.run(most[step // 2 % 2]) for step in range(28)]
+    assert [one.number for one in results if one.whole == EXPIRED] == [4, 8, 12, 16, 20, 24]
+    assert [one.number for one in results if one.deviation is not None] == [12, 24]
+    session = session_of(network, expiry=4, check_every=2)
+    results = [session.run(most[step // 2 % 2 if step < 5 else 0]) for step in range(12)]
+    assert [one.number for one in results if one.deviation is not None] == [8]
+
+
 def test_without_checks_the_threshold_stays() -> None:
     session = session_of(Mirror(), expiry=2, check_every=0)
     for _ in range(8):
