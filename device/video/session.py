@@ -57,7 +57,7 @@ _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
 _CHEAP, _MOST_WAITS = 0.5, 2
 """Deviations are measured on an expiring frame of which reuse takes at most this share of a whole execution,
-or if this many expiring frames took longer."""
+or after this many that would take longer. After a deviation above the bound, the next one is measured."""
 _FEW_REGIONS = 2
 """Maximum number of rectangles for faster networks; each takes about 0.1 ms beside its execution."""
 
@@ -351,8 +351,9 @@ class VideoSession:
     def _measurement_waits(self, found: _Matched) -> bool:
         """Whether to measure at a later expiry, since reuse would take long in addition for this frame."""
         expected_ms = self.network.expected_ms(found.changed, found.match.offset)
-        costly = expected_ms > _CHEAP * self.network.whole_ms and self._budget is None
-        self._waits = self._waits + 1 if costly and self._waits < _MOST_WAITS else 0
+        urgent = self._guard.exceeded or self._budget is not None
+        costly = expected_ms > _CHEAP * self.network.whole_ms
+        self._waits = self._waits + 1 if costly and not urgent and self._waits < _MOST_WAITS else 0
         return self._waits > 0
 
     def _match(

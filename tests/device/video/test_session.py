@@ -261,6 +261,17 @@ def test_a_check_waits_for_a_frame_with_little_to_recompute_but_for_no_more_than
     assert [one.number for one in results if one.deviation is not None] == [8]
 
 
+def test_after_a_deviation_above_the_bound_no_check_waits() -> None:
+    network = Mirror()
+    network.whole_times_ms = 0.1  # less than twice the time that reuse is expected to take
+    session = session_of(network, expiry=2, check_every=1, most_deviation=1e-6)
+    frames = [with_patch(noise() // 4 + step, (20, 30)) for step in range(12)]
+    for frame in frames:
+        frame[:, : SIDE // 2] = 255 * (frame[0, 0, 0] % 2)
+    results = [session.run(frame) for frame in frames]
+    assert [one.number for one in results if one.deviation is not None] == [6, 8, 10]
+
+
 def test_without_checks_the_threshold_stays() -> None:
     session = session_of(Mirror(), expiry=2, check_every=0)
     for _ in range(8):
