@@ -272,6 +272,7 @@ class PartialNetwork:
         if found.segments is None:
             log = self._log.warning if found.warns else self._log.info
             log("changed frames are executed whole", network=self._name, reason=self.why_whole)
+            self._segmented.warm_up()
             return
         self._segmented = SegmentedNetwork(self._runtime, folder, self._name, found.segments, found.costs)
         self._segmented.warm_up()

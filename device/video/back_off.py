@@ -43,11 +43,22 @@ class BackOff:
 
         Comparing and copying a frame takes up to 3 % of the time of a fast network.
         """
+        rests = self.rests_next
+        if self._in_vain >= _RESTS_AFTER:
+            self._turn = (self._turn + 1) % self._cycle
+        return rests
+
+    @property
+    def rests_next(self) -> bool:
+        """The next result of `rests`."""
         if self._in_vain < _RESTS_AFTER:
             return False
-        cycle = min(self._in_vain // 2, _LONGEST_CYCLE)
-        self._turn = (self._turn + 1) % cycle
-        return self._turn < cycle - 2  # then one frame becomes the reference, and one is compared
+        # Behind the frames that are not compared, one becomes the reference, and the next one is compared.
+        return (self._turn + 1) % self._cycle < self._cycle - 2
+
+    @property
+    def _cycle(self) -> int:
+        return min(self._in_vain // 2, _LONGEST_CYCLE)
 
     def skips(self, difference: float) -> bool:
         """Whether to skip matching for the next frame. Call once per frame.

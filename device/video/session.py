@@ -152,6 +152,8 @@ class VideoSession:
         self._rested = False
         """Whether the reference is not the last frame whose outputs the network has."""
         self._everything = [Rectangle(0, 0, height, width)]
+        black = np.zeros((height, width, 3), np.uint8)
+        self._grid.all_match(black, black, settings.threshold_db)  # the first comparison is slow
 
     @property
     def size(self) -> tuple[int, int]:
@@ -259,9 +261,18 @@ class VideoSession:
             self._rested = True
             return self._executed(photo, RESTING, began_s)
         reference = self._reference.pixels
-        if reference is None or self._rested or self._guard.paused:
+        if reference is None or self._guard.paused:
             return None
-        changed = self._grid.changed_at_a_glance(photo, reference, self.threshold_db)
+        if self._rested:
+            result = self._executed(photo, self.network.why_whole or SKIPPED, began_s)
+            self._reference.restart(photo)
+            self._rested = False
+            return result
+        self._difference = _difference(photo, reference)
+        if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
+            changed = 1  # at least, and all changed frames are executed whole
+        else:
+            changed = self._grid.changed_at_a_glance(photo, reference, self.threshold_db)
         if not changed and self._grid.matched(photo, reference, self.threshold_db).all():
             renewed = self._expires() or self._budget is not None
             outputs = {} if renewed else self.network.unchanged()
@@ -269,9 +280,9 @@ class VideoSession:
         if self.network.why_whole:
             self._back_off.compared_in_vain()
             result = self._executed(photo, self.network.why_whole, began_s)
-            self._reference.restart(photo)
+            if not self._back_off.rests_next:  # else the next frame is not compared
+                self._reference.restart(photo)
             return result
-        self._difference = _difference(photo, reference)
         if self._back_off.skips(self._difference):
             result = self._executed(photo, SKIPPED, began_s)
             self._back_off.whole(result.match_ms + result.network_ms)

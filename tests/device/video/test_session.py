@@ -406,11 +406,14 @@ def test_a_fast_network_is_executed_fully_if_a_quick_check_finds_many_changes() 
     assert session.run(frames[-1]).whole == "", "a frame that did not change is compared, and reused"
 
 
-def test_a_fast_network_looks_rarely_at_frames_that_keep_changing_and_sees_when_they_stop() -> None:
-    network = Mirror()
+@pytest.mark.parametrize("why_whole", ["", "it begins with Flatten"])
+def test_a_fast_network_looks_rarely_at_frames_that_keep_changing_and_sees_when_they_stop(
+    why_whole: str,
+) -> None:
+    network = Mirror(why_whole=why_whole)
     network.whole_times_ms, network.most_changed = 4.0, 0.3
     session = session_of(network, expiry=100)
-    frames = [noise(number) for number in range(60)]
+    frames = [noise(number % 3) for number in range(60)]
     results = [session.run(frame) for frame in frames]
     resting = [one.number for one in results if one.whole == RESTING]
     assert len(resting) > 15
