@@ -54,21 +54,18 @@ class DriftGuard:
         Amount to add to the threshold. Negative values allow more reuse.
     settled : bool
         Whether the last measurement left the threshold unchanged.
-    exceeded : bool
-        Whether the last measured deviation was above the bound.
     """
 
     def __init__(self, most_deviation: float) -> None:
         self._most = most_deviation
         self.adjustment_db = 0.0
-        self.settled, self.exceeded = True, False
+        self.settled = True
         self._pause = 0
 
     def note(self, deviation: float) -> None:
         """Record a measured deviation, and adjust the threshold."""
         before_db = self.adjustment_db
-        self.exceeded = not deviation <= self._most  # NaN counts as too large
-        if self.exceeded:
+        if not deviation <= self._most:  # NaN counts as too large
             if before_db >= _MOST_DB:
                 self._pause = _PAUSE_FRAMES
             self.adjustment_db = min(before_db + _STEP_DB, _MOST_DB)

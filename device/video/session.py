@@ -55,9 +55,6 @@ _PROBED_ROWS = 8
 """The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
 _SEARCHED_FROM_MS = 10.0
 """Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
-_CHEAP, _MOST_WAITS = 0.5, 2
-"""Deviations are measured on an expiring frame of which reuse takes at most this share of a whole execution,
-or after this many that would take longer. After a deviation above the bound, the next one is measured."""
 _FEW_REGIONS = 2
 """Maximum number of rectangles for faster networks; each takes about 0.1 ms beside its execution."""
 
@@ -143,7 +140,7 @@ class VideoSession:
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
             self._budget = TimeBudget(self._grid, settings.expiry, self._regions)
-        self._number = self._since_whole = self._expiries = self._waits = 0
+        self._number = self._since_whole = self._expiries = 0
         self._back_off = BackOff(model.whole_ms)
         self._difference = 0.0
         self._gate = FollowedGate(self._grid)
@@ -206,9 +203,7 @@ class VideoSession:
         why, found = self._reason_before_matching(self._window.at.cut(photo)), None
         if not why or self._is_measured(why):
             found = self._match(photo, began_s, attend, frame.shape)
-            if why and self._measurement_waits(found):
-                found = None
-        if found is None:
+        else:
             self._window.at = self._window.centred
         photo = self._window.at.cut(photo)
         matched_s = self._clock.monotonic()
@@ -274,7 +269,7 @@ class VideoSession:
         else:
             changed = self._grid.changed_at_a_glance(photo, reference, self.threshold_db)
         if not changed and self._grid.matched(photo, reference, self.threshold_db).all():
-            renewed = self._expires() or self._budget is not None
+            renewed = self._expires(still=True) or self._budget is not None
             outputs = {} if renewed else self.network.unchanged()
             return self._repeated(photo, outputs, began_s) if outputs else None
         if self.network.why_whole:
@@ -339,10 +334,19 @@ class VideoSession:
             skips = self._back_off.skips(self._difference)
             if skips and not self._grid.all_match(photo, reference, self.threshold_db):
                 return SKIPPED
-        return EXPIRED if self._expires() else ""
+        expires = self._expires(still=False) or (
+            self._expires(still=True) and self._grid.all_match(photo, reference, self.threshold_db)
+        )
+        return EXPIRED if expires else ""
 
-    def _expires(self) -> bool:
-        return self._since_whole + 1 >= self._whole_every()
+    def _expires(self, *, still: bool) -> bool:
+        """Whether the next frame is executed whole because of its number; ``still``: all its blocks match.
+
+        The deviation of such a frame is known without an execution with reuse. So if the deviation is to be
+        measured, it expires from half of the distance on.
+        """
+        early = still and self._budget is None and self._checks(self._expiries + 1)
+        return self._since_whole + 1 >= self._whole_every() / (2 if early else 1)
 
     def _whole_every(self) -> float:
         """Frames between two that expire. Under a budget they are needed only to measure deviations."""
@@ -352,20 +356,18 @@ class VideoSession:
         return expiry * (checked if self._expiries else 1) if checked else math.inf
 
     def _is_measured(self, why: str) -> bool:
-        """Whether an expiring frame may be executed with and without reuse: all at first, then a sample."""
-        if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
+        """Whether an expiring frame is executed with and without reuse."""
+        if why != EXPIRED:
             return False
         self._expiries += 1
-        sample = self._expiries % self.settings.check_every == 1 % self.settings.check_every
-        return sample or self._waits > 0 or not self._guard.settled or self._budget is not None
+        return self._checks(self._expiries)
 
-    def _measurement_waits(self, found: _Matched) -> bool:
-        """Whether to measure at a later expiry, since reuse would take long in addition for this frame."""
-        expected_ms = self.network.expected_ms(found.changed, found.match.offset)
-        urgent = self._guard.exceeded or self._budget is not None
-        costly = expected_ms > _CHEAP * self.network.whole_ms
-        self._waits = self._waits + 1 if costly and not urgent and self._waits < _MOST_WAITS else 0
-        return self._waits > 0
+    def _checks(self, number: int) -> bool:
+        """Whether deviations are measured on the expiring frame with this number: at first, then a sample."""
+        every = self.settings.check_every
+        if not every or self.settings.expiry == 1:
+            return False
+        return number % every == 1 % every or not self._guard.settled or self._budget is not None
 
     def _match(
         self, photo: Frame, began_s: float, attend: Sequence[Rectangle], shape: tuple[int, ...]

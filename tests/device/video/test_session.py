@@ -102,6 +102,11 @@ def with_patch(frame: Frame, at: tuple[int, int], value: int = 255, side: int = 
     return found
 
 
+def restless(number: int, value: int) -> Frame:
+    """A plain frame with a patch that is elsewhere in the next frame."""
+    return with_patch(np.full((SIDE, SIDE, 3), value, np.uint8), (20, 8 * (number % 7)))
+
+
 def shown(result: VideoResult) -> Frame:
     """The content of the network as a frame."""
     pixels = result.outputs["photo"][0][::-1] * 255
@@ -191,7 +196,7 @@ def test_without_a_margin_or_a_gain_by_motion_the_full_frame_is_computed(
 
 
 def test_every_nth_frame_is_whole() -> None:
-    session = session_of(Mirror(), expiry=4)
+    session = session_of(Mirror(), expiry=4, check_every=0)
     assert [session.run(noise()).whole for _ in range(9)] == [FIRST, "", "", "", EXPIRED, "", "", "", EXPIRED]
 
 
@@ -214,16 +219,27 @@ def test_a_slow_fade_drifts_against_the_last_frame_and_not_against_the_composite
 
 def test_a_deviation_is_measured_on_frames_that_expire_and_reported() -> None:
     session = session_of(Mirror(), expiry=3, check_every=2, most_deviation=0.05)
-    frames = [np.full((SIDE, SIDE, 3), 100 + step, np.uint8) for step in range(16)]
+    frames = [restless(step, 100 + step) for step in range(16)]
     results = [session.run(frame) for frame in frames]
     assert [one.number for one in results if one.deviation is not None] == [3, 9, 15]
-    assert results[3].deviation == pytest.approx(3 / 103, rel=1e-3)
+    assert results[3].deviation == pytest.approx(3 / 103, rel=0.1)
     assert (shown(results[3]) == frames[3]).all(), "the answer is that of the whole execution"
+
+
+@pytest.mark.parametrize("whole_ms", [4.0, 20.0])
+def test_a_deviation_is_measured_earlier_on_a_frame_that_matches_completely(whole_ms: float) -> None:
+    network = Mirror()
+    network.whole_times_ms = whole_ms
+    session = session_of(network, expiry=8, check_every=2, most_deviation=0.05)
+    results = [session.run(np.full((SIDE, SIDE, 3), 100 + step, np.uint8)) for step in range(20)]
+    assert [one.number for one in results if one.deviation is not None] == [4, 16]
+    assert [one.number for one in results if one.whole == EXPIRED] == [4, 12, 16]
+    assert results[4].deviation == pytest.approx(4 / 104, rel=1e-3)
 
 
 def test_outputs_that_deviate_raise_the_threshold_and_then_pause_the_reuse() -> None:
     session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=1e-6)
-    results = [session.run(np.full((SIDE, SIDE, 3), 100 + step // 2 % 2, np.uint8)) for step in range(40)]
+    results = [session.run(restless(step, 100 + step // 2 % 2)) for step in range(40)]
     assert session.threshold_db == 35
     assert results[-1].whole == PAUSED
     assert session_of(Mirror(), expiry=2).run(noise()).whole == FIRST
@@ -232,10 +248,10 @@ def test_outputs_that_deviate_raise_the_threshold_and_then_pause_the_reuse() -> 
 def test_the_threshold_falls_when_outputs_do_not_deviate_but_not_below_14_db() -> None:
     session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=0.01)
     for step in range(6):
-        session.run(np.full((SIDE, SIDE, 3), 100 + 8 * (step // 2 % 2), np.uint8))
+        session.run(restless(step, 100 + 8 * (step // 2 % 2)))
     raised_db = session.threshold_db
-    for _ in range(24):
-        session.run(np.full((SIDE, SIDE, 3), 100, np.uint8))
+    for step in range(24):
+        session.run(restless(step, 100))
     assert raised_db > 20 > session.threshold_db == 14
     assert session.map_tolerance == pytest.approx(0.2 * 10 ** (6 / 20))
     assert session.network.tolerance == session.map_tolerance
@@ -243,33 +259,8 @@ def test_the_threshold_falls_when_outputs_do_not_deviate_but_not_below_14_db() -
 
 def test_while_the_threshold_moves_each_frame_that_expires_is_checked() -> None:
     session = session_of(Mirror(), expiry=2, check_every=5)
-    results = [session.run(np.full((SIDE, SIDE, 3), 100, np.uint8)) for _ in range(20)]
+    results = [session.run(restless(step, 100)) for step in range(20)]
     assert [one.number for one in results if one.deviation is not None] == [2, 4, 12]
-
-
-def test_a_check_waits_for_a_frame_with_little_to_recompute_but_for_no_more_than_two_expiring_ones() -> None:
-    network = Mirror()
-    network.whole_times_ms, network.pays_from = 1.0, 0.05
-    session = session_of(network, expiry=4, check_every=2)
-    most = [noise(), noise()]
-    most[1][:, : 3 * SIDE // 4] = 255 - most[1][:, : 3 * SIDE // 4]
-    results = [session.run(most[step // 2 % 2]) for step in range(28)]
-    assert [one.number for one in results if one.whole == EXPIRED] == [4, 8, 12, 16, 20, 24]
-    assert [one.number for one in results if one.deviation is not None] == [12, 24]
-    session = session_of(network, expiry=4, check_every=2)
-    results = [session.run(most[step // 2 % 2 if step < 5 else 0]) for step in range(12)]
-    assert [one.number for one in results if one.deviation is not None] == [8]
-
-
-def test_after_a_deviation_above_the_bound_no_check_waits() -> None:
-    network = Mirror()
-    network.whole_times_ms = 0.1  # less than twice the time that reuse is expected to take
-    session = session_of(network, expiry=2, check_every=1, most_deviation=1e-6)
-    frames = [with_patch(noise() // 4 + step, (20, 30)) for step in range(12)]
-    for frame in frames:
-        frame[:, : SIDE // 2] = 255 * (frame[0, 0, 0] % 2)
-    results = [session.run(frame) for frame in frames]
-    assert [one.number for one in results if one.deviation is not None] == [6, 8, 10]
 
 
 def test_without_checks_the_threshold_stays() -> None:
@@ -318,7 +309,7 @@ def test_invalid_frames_are_refused_and_the_session_continues(frame: Frame) -> N
 
 
 def test_a_network_without_spatial_reuse_is_executed_fully_after_any_change() -> None:
-    session = session_of(Mirror(why_whole="it begins with Flatten"), expiry=2)
+    session = session_of(Mirror(why_whole="it begins with Flatten"), expiry=2, check_every=0)
     frames = [noise(), noise(), noise(), noise(1), with_patch(noise(1), (20, 20))]
     results = [session.run(frame) for frame in frames]
     whole = "it begins with Flatten"
