@@ -40,10 +40,12 @@ _OTHER_NAMES = MappingProxyType({"float": "float32", "double": "float64"})
 _FATAL = 4
 _STOP_S = 5.0
 SAVED_GRAPH, SAVED_WEIGHTS = "graph.onnx", "weights"
+LEAST_MAPPED_BYTES = 16_384
+"""Smaller weights are stored in the saved graph itself."""
 _SEPARATE_WEIGHTS = MappingProxyType(
     {
         "session.optimized_model_external_initializers_file_name": SAVED_WEIGHTS,
-        "session.optimized_model_external_initializers_min_size_in_bytes": "16384",
+        "session.optimized_model_external_initializers_min_size_in_bytes": str(LEAST_MAPPED_BYTES),
     }
 )
 """The library maps a separate file of weights into memory. Each weight there occupies whole pages."""
