@@ -278,7 +278,7 @@ def _with_packed_weights(folder: Path) -> onnx.ModelProto:
     """Store the weights of a saved graph without gaps; returns the graph, without its large weights.
 
     onnxruntime begins each weight at a page of its own. The same places of many weights then compete for the
-    same lines of the processor's caches, and ResNet-50 takes 5 to 15 % longer (decision 054).
+    same lines of the processor's caches, which made ResNet-50 slower by 2 to 34 % (decision 054).
     """
     import onnx  # noqa: PLC0415  optional
 

@@ -33,7 +33,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.video.regions import Rectangle
 
 _SEGMENTS, _FORMAT = "segments.json", 4
-"""``_FORMAT`` increases when older segments become unreadable or other operators end the reuse."""
+"""``_FORMAT`` increases when segments are stored in another way or other operators end the reuse."""
 _MAPS_MB = 32.0
 """Maximum memory of the cached maps. The maps at the end of the last segment are stored even if they exceed
 it."""
