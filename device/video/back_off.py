@@ -53,7 +53,7 @@ class BackOff:
         """The next result of `rests`."""
         if self._in_vain < _RESTS_AFTER:
             return False
-        # Behind the frames that are not compared, one becomes the reference, and the next one is compared.
+        # Of each cycle, the last frame but one becomes the reference, and the last one is compared.
         return (self._turn + 1) % self._cycle < self._cycle - 2
 
     @property

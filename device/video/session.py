@@ -342,8 +342,8 @@ class VideoSession:
     def _expires(self, *, still: bool) -> bool:
         """Whether the next frame is executed whole because of its number; ``still``: all its blocks match.
 
-        The deviation of such a frame is known without an execution with reuse. So if the deviation is to be
-        measured, it expires from half of the distance on.
+        Such a frame has the last outputs, so measuring its deviation takes no execution with reuse. If the
+        next expiring frame is to be measured, it expires after half as many frames.
         """
         early = still and self._budget is None and self._checks(self._expiries + 1)
         return self._since_whole + 1 >= self._whole_every() / (2 if early else 1)
