@@ -88,11 +88,11 @@ class Engines:
         return np.asarray(scaled_tensor(frame, self.partial.input, self._network.pixels))
 
     def way(self, name: str, settings: Settings = DEFAULT) -> Process:
-        """Create one of the ways, in its state at the start of a clip."""
+        """Create one of the ways, in its state at the start of a clip. No frame waits for its network."""
         if name == PLAIN:
-            return self._compute
+            return partial(self._compute, self._plain)
         if name == GATE:
-            return Gate(self._compute, settings)
+            return Gate(partial(self._compute, self._plain), settings)
         session = self._session(name, settings)
         return lambda frame: next(iter(session.run(frame).outputs.values()))
 
@@ -126,12 +126,16 @@ class Engines:
         """Output of the engine, given the regions changed since the last frame; None: the whole frame."""
         return next(iter(self.partial.run(self.tensor(frame), changed).values()))
 
-    def _compute(self, frame: Frame) -> Answer:
-        return np.asarray(self._plain.run(None, {self.partial.input.name: self.tensor(frame)})[0])
+    def _compute(self, session: Any, frame: Frame) -> Answer:
+        return np.asarray(session.run(None, {self.partial.input.name: self.tensor(frame)})[0])
 
     @cached_property
     def _plain(self) -> Any:
-        return plain_session(self._network.path)
+        """The unmodified network; executed twice when it is loaded, as `PartialNetwork` does."""
+        session = plain_session(self._network.path)
+        for _ in range(2):
+            self._compute(session, np.zeros((*self.size[::-1], 3), np.uint8))
+        return session
 
 
 @contextmanager
