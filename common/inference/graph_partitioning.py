@@ -9,7 +9,6 @@ common file of weights; a second network that uses these weights needs no additi
 from __future__ import annotations
 
 import math
-import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.inference.graph_regions import GraphRegions, transposed_pads
-from nearsight.common.inference.runtime import LEAST_MAPPED_BYTES, SAVED_GRAPH, SAVED_WEIGHTS, Runtime
+from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.segments import REUSED, TAIL, Cut, Layout, Segment, Segments
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.propagation import Node
@@ -41,7 +40,7 @@ class OptimisedGraph:
     ----------
     runtime : Runtime
     folder : Path
-        Contains the graph and its weights (`Runtime.load`, ``save_in``).
+        Contains the graph and its weights (`saved_graphs.save_optimised`).
     sample : ndarray
         An input.
 
@@ -63,7 +62,7 @@ class OptimisedGraph:
 
         self._onnx = onnx
         self._runtime, self._folder = runtime, folder
-        self._model = _with_packed_weights(folder)
+        self._model = onnx.load(str(folder / SAVED_GRAPH), load_external_data=False)
         graph = self._model.graph
         self._weights = {one.name for one in graph.initializer}
         self.source = next(one.name for one in graph.input if one.name not in self._weights)
@@ -272,31 +271,6 @@ class OptimisedGraph:
         del copy.attribute[:]
         copy.attribute.extend([*kept, self._onnx.helper.make_attribute("pads", pads)])
         return copy
-
-
-def _with_packed_weights(folder: Path) -> onnx.ModelProto:
-    """Store the weights of a saved graph without gaps; returns the graph, without its large weights.
-
-    onnxruntime begins each weight at a page of its own. The same places of many weights then compete for the
-    same lines of the processor's caches, which made ResNet-50 slower by 2 to 34 % (decision 054).
-    """
-    import onnx  # noqa: PLC0415  optional
-
-    graph, weights = folder / SAVED_GRAPH, folder / SAVED_WEIGHTS
-    model = onnx.load(str(graph))
-    if not weights.exists():  # all are small
-        return model
-    mode = stat.S_IMODE(weights.stat().st_mode)
-    weights.unlink()  # it would be extended
-    onnx.save_model(
-        model,
-        str(graph),
-        save_as_external_data=True,
-        location=weights.name,
-        size_threshold=LEAST_MAPPED_BYTES,
-    )
-    weights.chmod(mode)
-    return model
 
 
 def _ancestors(nodes: Sequence[onnx.NodeProto], tensors: Iterable[str]) -> list[onnx.NodeProto]:

@@ -25,7 +25,13 @@ from nearsight.common.inference.graph_partitioning import OptimisedGraph
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.reuse_cost import Costs, choose_cuts, middle_of, typical_changes
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
-from nearsight.common.inference.saved_graphs import SavedGraphs, complete, digest_of, temporary_folder
+from nearsight.common.inference.saved_graphs import (
+    SavedGraphs,
+    complete,
+    digest_of,
+    save_optimised,
+    temporary_folder,
+)
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
 from nearsight.common.inference.segments import REUSED, Layout, Segments
 from nearsight.common.inference.tensors import Tensor, check_inputs
@@ -336,10 +342,8 @@ class PartialNetwork:
         rng = np.random.default_rng(0)
         sample = _noise(rng, self._shape, self._dtype)
         plain, name = self._whole_network(), self._name
-        whole = self._runtime.load(
-            self._path, name, save_in=temporary, sizes=plain.axis_sizes({self.input.name: self._shape})
-        )
-        whole.close()
+        sizes = plain.axis_sizes({self.input.name: self._shape})
+        save_optimised(self._runtime, self._path, name, temporary, sizes).close()
         graph = OptimisedGraph(self._runtime, temporary, sample)
         positions = [cut.position for cut in graph.cuts]
         pieces = SegmentedNetwork(self._runtime, temporary, name, graph.write(positions, rests=1))

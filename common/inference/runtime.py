@@ -40,15 +40,13 @@ _OTHER_NAMES = MappingProxyType({"float": "float32", "double": "float64"})
 _FATAL = 4
 _STOP_S = 5.0
 SAVED_GRAPH, SAVED_WEIGHTS = "graph.onnx", "weights"
-LEAST_MAPPED_BYTES = 16_384
-"""Smaller weights are stored in the saved graph itself."""
 _SEPARATE_WEIGHTS = MappingProxyType(
     {
         "session.optimized_model_external_initializers_file_name": SAVED_WEIGHTS,
-        "session.optimized_model_external_initializers_min_size_in_bytes": str(LEAST_MAPPED_BYTES),
+        "session.optimized_model_external_initializers_min_size_in_bytes": "16384",
     }
 )
-"""The library maps a separate file of weights into memory. Each weight there occupies whole pages."""
+"""The library maps a separate file of weights into memory. Smaller weights are stored in the graph's file."""
 _PROCESSOR = ("model name", "flags", "CPU part", "Features")
 """Lines of /proc/cpuinfo that identify the processor."""
 ANY_SIDE_PX, _LENGTH = 224, 20
@@ -124,7 +122,8 @@ class Runtime:
             Keep the memory of intermediate tensors for the next execution, in a pool that all such networks
             of the process share: 2 to 3 % faster. Otherwise it is freed after each execution.
         save_in : Path, optional
-            Save the optimised graph in this folder: `SAVED_GRAPH` and `SAVED_WEIGHTS`.
+            Save the optimised graph in this folder: `SAVED_GRAPH` and `SAVED_WEIGHTS`. See
+            `saved_graphs.save_optimised`.
         sizes : mapping of str to int
             Sizes of named axes; see `Network.axis_sizes`.
 

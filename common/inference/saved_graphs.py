@@ -14,14 +14,22 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import xxhash
 
 from nearsight.common.errors import CorruptStore, NearsightError
-from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
+from nearsight.common.inference.runtime import SAVED_GRAPH, SAVED_WEIGHTS, Network, Runtime
+
+if TYPE_CHECKING:
+    import onnx
 
 _MADE = "made.json"
+_ALIGNMENT_BYTES = 64
+"""Alignment of weights: a line of the processor's caches."""
 
 
 def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
@@ -30,7 +38,7 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        network = runtime.load(path, name, save_in=temporary)
+        network = save_optimised(runtime, path, name, temporary)
         inputs = network.sample_inputs()
         expected = network.run(inputs)
         network.close()
@@ -45,6 +53,55 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return same
+
+
+def save_optimised(
+    runtime: Runtime,
+    path: Path,
+    name: str,
+    folder: Path,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Network:
+    """Load a network and save its optimised graph: `SAVED_GRAPH` and `SAVED_WEIGHTS` in this folder.
+
+    onnxruntime begins each weight at a page of its own. The same places of many weights then compete for the
+    same lines of the processor's caches, which makes executions slower (decision 048). Therefore the weights
+    are moved together.
+
+    Raises
+    ------
+    CorruptStore, Unavailable
+        As `Runtime.load`.
+    OSError
+        If writing fails.
+    """
+    import onnx  # noqa: PLC0415  optional
+
+    network = runtime.load(path, name, save_in=folder, sizes=sizes)
+    graph, weights = folder / SAVED_GRAPH, folder / SAVED_WEIGHTS
+    if weights.exists():  # else all are small
+        model, packed = onnx.load(str(graph), load_external_data=False), weights.with_name("packed")
+        with weights.open("rb") as apart, packed.open("wb") as together:
+            for place in _places_of_weights(model.graph):
+                apart.seek(int(place["offset"].value))
+                together.write(bytes(-together.tell() % _ALIGNMENT_BYTES))
+                place["offset"].value = str(together.tell())
+                together.write(apart.read(int(place["length"].value)))
+        shutil.copymode(weights, packed)
+        packed.replace(weights)
+        onnx.save(model, str(graph))
+    return network
+
+
+def _places_of_weights(graph: onnx.GraphProto) -> Iterator[dict[str, onnx.StringStringEntryProto]]:
+    """Where the weights of a graph and of the graphs in it lie in their file: "offset" and "length"."""
+    for tensor in graph.initializer:
+        if tensor.external_data:
+            yield {one.key: one for one in tensor.external_data}
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _places_of_weights(inner)
 
 
 def complete(version: str, folder: Path) -> None:

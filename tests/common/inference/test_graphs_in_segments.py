@@ -119,21 +119,6 @@ def assert_same(found: dict[str, Tensor], plain: Network, frame: Tensor, exact: 
         np.testing.assert_allclose(found[name], values, *((0, 0) if exact else (1e-4, 1e-5)))
 
 
-def test_weights_are_mapped_from_a_file_without_gaps(runtime: Runtime, tmp_path: Path) -> None:
-    """Pages of their own would make large networks slower (decision 054)."""
-    nodes = [conv("photo", "small", "a"), conv("a", "large", "b"), conv("b", "larger", "map")]
-    channels = {"small": (32, 3), "large": (35, 32), "larger": (40, 35)}
-    path = saved(tmp_path / "three.onnx", nodes, channels, {"map": (1, 40, SIDE, SIDE)})
-    PartialNetwork(runtime, path, "three", tmp_path / "segments", least_saved_ms=ALWAYS).close()
-    folder = tmp_path / "segments" / f"1x3x{SIDE}x{SIDE}"
-    graph = onnx.load(str(folder / "graph.onnx"), load_external_data=False).graph
-    bytes_of = [int(one.value) for to in graph.initializer for one in to.external_data if one.key == "length"]
-    weights = (folder / "weights").stat()
-    assert len(bytes_of) == 2
-    assert weights.st_size == sum(bytes_of)
-    assert weights.st_mode == (folder / "graph.onnx").stat().st_mode
-
-
 def test_a_network_whose_output_is_a_map_is_executed_in_part(runtime: Runtime, tmp_path: Path) -> None:
     nodes = [
         conv("photo", "w1", "a", stride=2),

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from nearsight.common.errors import CorruptStore, Unavailable
 from nearsight.common.inference.measurement import measure
@@ -32,6 +34,36 @@ def test_a_saved_graph_answers_the_same(runtime: Runtime, saved: Path, tmp_path:
         photo = np.random.default_rng(seed).random((2, 3, 8, 8), np.float32)
         for output, values in plain.run({"": photo}).items():
             np.testing.assert_array_equal(network.run({"": photo})[output], values)
+
+
+def test_weights_lie_without_gaps(runtime: Runtime, tmp_path: Path) -> None:
+    """Pages of their own would make large networks slower (decision 048). One is in a nested graph."""
+    rng, length = np.random.default_rng(0), 2**18 + 3  # the library pads weights of 1 MB and more
+    weights = {name: numpy_helper.from_array(rng.random(length, np.float32), name) for name in "abc"}
+    x, y, value, more = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [length])
+        for name in ("x", "y", "value", "more")
+    )
+    at = helper.make_tensor_value_info("round", TensorProto.INT64, [])
+    on, go_on = (helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("on", "go_on"))
+    inside = [
+        helper.make_node("Identity", ["on"], ["go_on"]),
+        helper.make_node("Mul", ["value", "b"], ["more"]),
+    ]
+    body = helper.make_graph(inside, "body", [at, on, value], [go_on, more], [weights["b"]])
+    nodes = [
+        helper.make_node("Add", ["x", "a"], ["begun"]),
+        helper.make_node("Loop", ["rounds", "", "begun"], ["looped"], body=body),
+        helper.make_node("Sub", ["looped", "c"], ["y"]),
+    ]
+    rounds = numpy_helper.from_array(np.array(2), "rounds")
+    graph = helper.make_graph(nodes, "nested", [x], [y], [rounds, weights["a"], weights["c"]])
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(network, str(tmp_path / "nested.onnx"))
+    assert prepare(runtime, tmp_path / "nested.onnx", "nested", tmp_path / "prepared")
+    found = (tmp_path / "prepared" / "weights").stat()
+    assert 0 <= found.st_size - 3 * 4 * length < 2 * 64  # each begins at a line of the processor's caches
+    assert found.st_mode == (tmp_path / "prepared" / "graph.onnx").stat().st_mode
 
 
 def test_a_graph_of_another_runtime_or_processor_is_not_used(saved: Path) -> None:
