@@ -39,6 +39,7 @@ from nearsight.common.video.window import MovingWindow
 from nearsight.device.forks import check_process
 from nearsight.device.video.back_off import BackOff, FollowedGate
 from nearsight.device.video.drift import DriftGuard, deviation_of
+from nearsight.device.video.expiry import Expiry
 from nearsight.device.video.result import (
     EXPIRED,
     FIRST,
@@ -140,9 +141,9 @@ class VideoSession:
         self._budget: TimeBudget | None = None
         if settings.budget_ms is not None and not model.why_whole:
             self._budget = TimeBudget(self._grid, settings.expiry, self._regions)
-        self._number = self._since_whole = self._expiries = 0
+        self._expiry = Expiry(settings, self._guard, budgeted=self._budget is not None)
         self._back_off = BackOff(model.whole_ms)
-        self._difference = 0.0
+        self._number, self._difference = 0, 0.0
         self._gate = FollowedGate(self._grid)
         self._gate_repeats = False
         """Whether a gate would repeat its last outputs for the current frame."""
@@ -201,7 +202,7 @@ class VideoSession:
             return result
         self.network.tolerance = self.map_tolerance  # another session may have used the network before
         why, found = self._reason_before_matching(self._window.at.cut(photo)), None
-        if not why or self._is_measured(why):
+        if not why or (why == EXPIRED and self._expiry.measures()):
             found = self._match(photo, began_s, attend, frame.shape)
         else:
             self._window.at = self._window.centred
@@ -269,7 +270,7 @@ class VideoSession:
         else:
             changed = self._grid.changed_at_a_glance(photo, reference, self.threshold_db)
         if not changed and self._grid.matched(photo, reference, self.threshold_db).all():
-            renewed = self._expires(still=True) or self._budget is not None
+            renewed = self._expiry.expires(still=True) or self._budget is not None
             outputs = {} if renewed else self.network.unchanged()
             return self._repeated(photo, outputs, began_s) if outputs else None
         if self.network.why_whole:
@@ -296,7 +297,8 @@ class VideoSession:
         outputs = self.network.run_whole(tensor)
         ended_s = self._clock.monotonic()
         before_ms, network_ms = 1e3 * (prepared_s - began_s), 1e3 * (ended_s - prepared_s)
-        self._since_whole, self._number = 0, self._number + 1
+        self._expiry.note(whole=True)
+        self._number += 1
         if self._budget is not None:
             self._budget.note()
         return VideoResult(
@@ -308,7 +310,8 @@ class VideoSession:
         self._back_off.repeated()
         if not self.settings.composite:
             self._reference.restart(photo)
-        self._since_whole, self._number = self._since_whole + 1, self._number + 1
+        self._expiry.note(whole=False)
+        self._number += 1
         took_ms = 1e3 * (self._clock.monotonic() - began_s)
         return VideoResult(
             self._number - 1, outputs, "", 1.0, 0.0, (0, 0), self._all_blocks, took_ms, 0.0, None
@@ -334,40 +337,10 @@ class VideoSession:
             skips = self._back_off.skips(self._difference)
             if skips and not self._grid.all_match(photo, reference, self.threshold_db):
                 return SKIPPED
-        expires = self._expires(still=False) or (
-            self._expires(still=True) and self._grid.all_match(photo, reference, self.threshold_db)
+        expires = self._expiry.expires(still=False) or (
+            self._expiry.expires(still=True) and self._grid.all_match(photo, reference, self.threshold_db)
         )
         return EXPIRED if expires else ""
-
-    def _expires(self, *, still: bool) -> bool:
-        """Whether the next frame is executed whole because of its number; ``still``: all its blocks match.
-
-        Such a frame has the last outputs, so measuring its deviation takes no execution with reuse. If the
-        next expiring frame is to be measured, it expires after half as many frames.
-        """
-        early = still and self._budget is None and self._checks(self._expiries + 1)
-        return self._since_whole + 1 >= self._whole_every() / (2 if early else 1)
-
-    def _whole_every(self) -> float:
-        """Frames between two that expire. Under a budget they are needed only to measure deviations."""
-        expiry, checked = self.settings.expiry, self.settings.check_every
-        if self._budget is None or expiry == 1:
-            return expiry
-        return expiry * (checked if self._expiries else 1) if checked else math.inf
-
-    def _is_measured(self, why: str) -> bool:
-        """Whether an expiring frame is executed with and without reuse."""
-        if why != EXPIRED:
-            return False
-        self._expiries += 1
-        return self._checks(self._expiries)
-
-    def _checks(self, number: int) -> bool:
-        """Whether deviations are measured on the expiring frame with this number: at first, then a sample."""
-        every = self.settings.check_every
-        if not every or self.settings.expiry == 1:
-            return False
-        return number % every == 1 % every or not self._guard.settled or self._budget is not None
 
     def _match(
         self, photo: Frame, began_s: float, attend: Sequence[Rectangle], shape: tuple[int, ...]
@@ -450,7 +423,7 @@ class VideoSession:
             if found and found.differs and why != EXPIRED:
                 expected_ms = self.network.expected_ms(found.changed, found.match.offset)
                 self._budget.note_time(network_ms, expected_ms)
-        self._since_whole = 0 if why else self._since_whole + 1
+        self._expiry.note(whole=bool(why))
         self._number += 1
 
     def _note_deviation(self, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:

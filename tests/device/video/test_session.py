@@ -2,123 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import cv2
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, InvalidArgument, InvalidImage, NotFound
-from nearsight.common.inference.region_reuse import PartialNetwork
-from nearsight.common.inference.segmented_network import SegmentReport
-from nearsight.common.inference.tensors import Tensor, TensorSpec
+from nearsight.common.inference.tensors import TensorSpec
 from nearsight.common.video.matching import Match, ShiftMatcher
 from nearsight.common.video.regions import Rectangle
-from nearsight.device.video.result import (
-    EXPIRED,
-    FIRST,
-    NO_MATCH,
-    NO_SAVING,
-    PAUSED,
-    RESTING,
-    SKIPPED,
-    VideoResult,
-)
+from nearsight.device.video.result import EXPIRED, FIRST, NO_MATCH, NO_SAVING, RESTING, SKIPPED
 from nearsight.device.video.session import VideoSession
 from nearsight.device.video.settings import VideoSettings
-
-SIDE = 64
-Frame = NDArray[np.uint8]
-
-
-class Mirror(PartialNetwork):
-    """A network whose output is its input: reused blocks keep the earlier input."""
-
-    tolerance, threads = 0.0, 1
-
-    def __init__(self, shape: tuple[int | None, ...] = (1, 3, SIDE, SIDE), why_whole: str = "") -> None:
-        self.input = TensorSpec("photo", "float32", shape)
-        self.stride = (4, 4)
-        self.why_whole = why_whole
-        self.most_changed = 0.0 if why_whole else 0.9
-        self.whole_times_ms = 20.0
-        self.pays_from = 0.05
-        """Reuse is worthwhile from this share of the frame on."""
-        self.asked: list[Sequence[Rectangle] | None] = []
-        self.ran: Callable[[bool], None] = lambda _: None
-        """Called after each execution; with whether it was whole."""
-        self._held = np.zeros((1, 3, SIDE, SIDE), np.float32)
-
-    @property
-    def whole_ms(self) -> float:
-        return self.whole_times_ms
-
-    def would_reuse(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
-        self.asked.append(changed)
-        return sum(one.area for one in changed) <= (1 - self.pays_from) * SIDE**2
-
-    def unchanged(self) -> dict[str, Tensor]:
-        return {"photo": self._held.copy()}
-
-    def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = (0, 0)) -> float:
-        return sum(one.area for one in changed) / SIDE**2
-
-    def run(
-        self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = (0, 0)
-    ) -> dict[str, Tensor]:
-        if changed is None or not self.would_reuse(changed, offset):
-            self._held = frame.copy()
-            self._share = 1.0
-        else:
-            self._held = np.roll(self._held, (-offset[0], -offset[1]), (2, 3))
-            for one in changed:
-                inside = np.s_[:, :, one.top : one.bottom, one.left : one.right]
-                self._held[inside] = frame[inside]
-            self._share = sum(one.area for one in changed) / SIDE**2
-        self.ran(changed is None)
-        return {"photo": self._held.copy()}
-
-    def run_whole(self, frame: Tensor) -> dict[str, Tensor]:
-        return self.run(frame, [Rectangle(0, 0, SIDE, SIDE)])
-
-    def explain(self) -> tuple[SegmentReport, ...]:
-        return (SegmentReport("photo", "regions", self._share, whole_ms=2.0),)
-
-    def close(self) -> None:
-        raise AssertionError("a network of the caller was closed")
-
-
-def noise(seed: int = 0, side: int = SIDE) -> Frame:
-    """Texture that matches only itself."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (side // 4, side // 4, 3), dtype=np.uint8)
-    return np.asarray(cv2.resize(coarse, (side, side), interpolation=cv2.INTER_NEAREST), np.uint8)
-
-
-def with_patch(frame: Frame, at: tuple[int, int], value: int = 255, side: int = 8) -> Frame:
-    found = frame.copy()
-    found[at[0] : at[0] + side, at[1] : at[1] + side] = value
-    return found
-
-
-def restless(number: int, value: int) -> Frame:
-    """A plain frame with a patch that is elsewhere in the next frame."""
-    return with_patch(np.full((SIDE, SIDE, 3), value, np.uint8), (20, 8 * (number % 7)))
-
-
-def shown(result: VideoResult) -> Frame:
-    """The content of the network as a frame."""
-    pixels = result.outputs["photo"][0][::-1] * 255
-    return np.moveaxis(np.rint(pixels), 0, 2).astype(np.uint8)
-
-
-def psnr_db(one: Frame, other: Frame) -> float:
-    return float(cv2.PSNR(one, other))
-
-
-def session_of(network: Mirror, **settings: object) -> VideoSession:
-    return VideoSession(network, settings=VideoSettings(**settings), clock=ManualClock())  # type: ignore[arg-type]
+from support.mirror import SIDE, Frame, Mirror, noise, psnr_db, session_of, shown, with_patch
 
 
 def test_the_first_frame_is_computed_fully_and_an_equal_one_is_reused() -> None:
@@ -195,18 +91,6 @@ def test_without_a_margin_or_a_gain_by_motion_the_full_frame_is_computed(
         assert (result.whole, result.offset) == (expected.whole, expected.offset)
 
 
-def test_every_nth_frame_is_whole() -> None:
-    session = session_of(Mirror(), expiry=4, check_every=0)
-    assert [session.run(noise()).whole for _ in range(9)] == [FIRST, "", "", "", EXPIRED, "", "", "", EXPIRED]
-
-
-def test_with_an_expiry_of_one_every_frame_is_computed_without_matching() -> None:
-    network = Mirror()
-    session = session_of(network, expiry=1)
-    assert [session.run(noise()).whole for _ in range(3)] == [FIRST, EXPIRED, EXPIRED]
-    assert network.asked == []
-
-
 @pytest.mark.parametrize("composite", [True, False])
 def test_a_slow_fade_drifts_against_the_last_frame_and_not_against_the_composite(composite: bool) -> None:
     session = session_of(Mirror(), composite=composite, expiry=100, check_every=0)
@@ -215,59 +99,6 @@ def test_a_slow_fade_drifts_against_the_last_frame_and_not_against_the_composite
         frame = np.full((SIDE, SIDE, 3), 100 + 5 * step, np.uint8)
         lowest_db = min(lowest_db, psnr_db(shown(session.run(frame)), frame))
     assert (lowest_db > 20) == composite
-
-
-def test_a_deviation_is_measured_on_frames_that_expire_and_reported() -> None:
-    session = session_of(Mirror(), expiry=3, check_every=2, most_deviation=0.05)
-    frames = [restless(step, 100 + step) for step in range(16)]
-    results = [session.run(frame) for frame in frames]
-    assert [one.number for one in results if one.deviation is not None] == [3, 9, 15]
-    assert results[3].deviation == pytest.approx(3 / 103, rel=0.1)
-    assert (shown(results[3]) == frames[3]).all(), "the answer is that of the whole execution"
-
-
-@pytest.mark.parametrize("whole_ms", [4.0, 20.0])
-def test_a_deviation_is_measured_earlier_on_a_frame_that_matches_completely(whole_ms: float) -> None:
-    network = Mirror()
-    network.whole_times_ms = whole_ms
-    session = session_of(network, expiry=8, check_every=2, most_deviation=0.05)
-    results = [session.run(np.full((SIDE, SIDE, 3), 100 + step, np.uint8)) for step in range(20)]
-    assert [one.number for one in results if one.deviation is not None] == [4, 16]
-    assert [one.number for one in results if one.whole == EXPIRED] == [4, 12, 16]
-    assert results[4].deviation == pytest.approx(4 / 104, rel=1e-3)
-
-
-def test_outputs_that_deviate_raise_the_threshold_and_then_pause_the_reuse() -> None:
-    session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=1e-6)
-    results = [session.run(restless(step, 100 + step // 2 % 2)) for step in range(40)]
-    assert session.threshold_db == 35
-    assert results[-1].whole == PAUSED
-    assert session_of(Mirror(), expiry=2).run(noise()).whole == FIRST
-
-
-def test_the_threshold_falls_when_outputs_do_not_deviate_but_not_below_14_db() -> None:
-    session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=0.01)
-    for step in range(6):
-        session.run(restless(step, 100 + 8 * (step // 2 % 2)))
-    raised_db = session.threshold_db
-    for step in range(24):
-        session.run(restless(step, 100))
-    assert raised_db > 20 > session.threshold_db == 14
-    assert session.map_tolerance == pytest.approx(0.2 * 10 ** (6 / 20))
-    assert session.network.tolerance == session.map_tolerance
-
-
-def test_while_the_threshold_moves_each_frame_that_expires_is_checked() -> None:
-    session = session_of(Mirror(), expiry=2, check_every=5)
-    results = [session.run(restless(step, 100)) for step in range(20)]
-    assert [one.number for one in results if one.deviation is not None] == [2, 4, 12]
-
-
-def test_without_checks_the_threshold_stays() -> None:
-    session = session_of(Mirror(), expiry=2, check_every=0)
-    for _ in range(8):
-        session.run(np.full((SIDE, SIDE, 3), 100, np.uint8))
-    assert session.threshold_db == 20
 
 
 def test_size_and_format_may_change_in_mid_stream() -> None:
@@ -487,19 +318,6 @@ def test_invalid_settings_are_named(name: str, value: object) -> None:
 def test_a_missing_network_is_named() -> None:
     with pytest.raises(NotFound, match=r"there is no file 'nothing\.onnx'"):
         VideoSession("nothing.onnx")
-
-
-def test_under_a_budget_blocks_expire_and_only_the_guard_computes_full_frames() -> None:
-    network, clock = Mirror(), ManualClock()
-    network.ran = lambda _: clock.advance(1e-3 * network.explain()[0].share)
-    settings = VideoSettings(expiry=5, check_every=3, budget_ms=0.6)
-    session = VideoSession(network, settings=settings, clock=clock)
-    frames = [np.full((SIDE, SIDE, 3), 100 + step, np.uint8) for step in range(40)]
-    results = [session.run(frame) for frame in frames]
-    assert [one.number for one in results if one.whole] == [0, 5, 20, 35]
-    assert [one.number for one in results if one.deviation is not None] == [5, 20, 35]
-    assert all(int(shown(one).min()) > 100 + one.number - 5 for one in results)
-    assert max(one.recomputed for one in results if not one.whole) < 0.6
 
 
 def test_under_a_budget_weak_matches_are_deferred_except_in_the_region_of_interest() -> None:
