@@ -37,7 +37,7 @@ def test_a_saved_graph_answers_the_same(runtime: Runtime, saved: Path, tmp_path:
 
 
 def test_weights_lie_without_gaps(runtime: Runtime, tmp_path: Path) -> None:
-    """Pages of their own would make large networks slower (decision 048). One is in a nested graph."""
+    """Pages of their own would make large networks slower (decision 054). One is in a nested graph."""
     rng, length = np.random.default_rng(0), 2**18 + 3  # the library pads weights of 1 MB and more
     weights = {name: numpy_helper.from_array(rng.random(length, np.float32), name) for name in "abc"}
     x, y, value, more = (
