@@ -56,7 +56,7 @@ _CLIENTS, _RUNS = (1, 4), 2
 """Numbers of clients and runs of the closed loops."""
 _LONG_LOADS = 3.0
 """Smallest ratio of load to execution time of networks in the closed loop."""
-_SPEED, _SECONDS, _REQUESTS = 8.0, 40.0, 600
+_SPEED, _SECONDS, _REQUESTS = 8.0, 90.0, 600
 _OPEN_WINDOW_S, _CLOSED_WINDOW_S = 8.0, 3.0
 """Windows of IAM [s]: about 40 requests, as in a minute of `mcache-policies`."""
 _ROUNDS = 5
