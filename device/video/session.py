@@ -146,8 +146,7 @@ class VideoSession:
         self._number, self._difference = 0, 0.0
         self._gate = FollowedGate(self._grid)
         self._gate_repeats = False
-        """Whether a gate would repeat its last outputs for the current frame. Not used under a
-        budget, because parts of still frames expire, too."""
+        """Whether a gate would repeat its last outputs for the current frame."""
         self._rested = False
         """Whether the reference is not the last frame whose outputs the network has."""
         self._everything = [Rectangle(0, 0, height, width)]
@@ -323,9 +322,7 @@ class VideoSession:
 
     def _reason_before_matching(self, photo: Frame) -> str:
         """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
-        self._gate_repeats = (
-            not self._glances and self._budget is None and self._gate.repeats(photo, self.threshold_db)
-        )
+        self._gate_repeats = not self._glances and self._gate.repeats(photo, self.threshold_db)
         reference = self._reference.pixels
         if reference is None:
             return FIRST

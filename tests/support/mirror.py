@@ -32,8 +32,6 @@ class Mirror(PartialNetwork):
         self.why_whole = why_whole
         self.most_changed = 0.0 if why_whole else 0.9
         self.whole_times_ms = 20.0
-        self.time_ms = 1.0
-        """Expected time of a whole frame."""
         self.pays_from = 0.05
         """Reuse is worthwhile from this share of the frame on."""
         self.asked: list[Sequence[Rectangle] | None] = []
@@ -53,7 +51,7 @@ class Mirror(PartialNetwork):
         return {"photo": self._held.copy()}
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = (0, 0)) -> float:
-        return self.time_ms * sum(one.area for one in changed) / SIDE**2
+        return sum(one.area for one in changed) / SIDE**2
 
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = (0, 0)

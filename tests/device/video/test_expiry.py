@@ -88,13 +88,3 @@ def test_under_a_budget_blocks_expire_and_only_the_guard_computes_full_frames() 
     assert [one.number for one in results if one.deviation is not None] == [5, 20, 35]
     assert all(int(shown(one).min()) > 100 + one.number - 5 for one in results)
     assert max(one.recomputed for one in results if not one.whole) < 0.6
-
-
-def test_under_a_budget_parts_that_expire_in_still_frames_do_not_end_the_reuse() -> None:
-    network, clock = Mirror(), ManualClock()
-    network.time_ms = 20.0
-    network.ran = lambda _: clock.advance(20e-3 * network.explain()[0].share)
-    settings = VideoSettings(expiry=3, check_every=0, budget_ms=14)
-    session = VideoSession(network, settings=settings, clock=clock)
-    frames = [restless(step // 8, 100 + step) for step in range(40)]
-    assert [session.run(frame).whole for frame in frames] == [FIRST] + 39 * [""]
