@@ -1,9 +1,10 @@
 """Serves requests for models as an edge does: one loader in parallel with the executions.
 
-Requests for resident models are executed at once. The others wait for the loader, which loads one model at a
-time, in the order of their first requests. If a model cannot be loaded because models in use hold the memory,
-the loader retries after each execution. Loads and executions share the cores equally. While the loader is
-idle, it may prefetch a model that a callback selects.
+A free worker takes the next request. If its model is resident, the worker executes it. Otherwise the request
+waits for the loader, which loads one model at a time, in the order of their first requests; threads of their
+own execute what waited for a load. If a model cannot be loaded because models in use hold the memory, the
+loader retries after each execution. Loads and executions share the cores equally. While the loader is idle,
+it may prefetch a model that a callback selects.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +27,24 @@ SelectPrefetch = Callable[[ModelCache, float], str | None]
 """Selects the model that an idle loader prefetches at a time [s]; None for no model."""
 
 
+class Machine(NamedTuple):
+    """What the loader and the executions share."""
+
+    cores: float = math.inf
+    """Cores for the loader and all executions; with ``inf``, jobs do not slow each other down."""
+    others: float = 0.0
+    """Average number of jobs of other processes on these cores; each has the same share as one of ours."""
+    workers: float = math.inf
+    """Number of workers, and also of threads that execute what waited for a load."""
+
+
 def serve_with_loader(
     requests: ModelRequests,
     costs: Mapping[str, ModelCosts],
     cache: ModelCache,
     select_prefetch: SelectPrefetch | None = None,
     *,
-    cores: float = math.inf,
-    others: float = 0.0,
+    machine: Machine = Machine(),  # noqa: B008  immutable
     clients: int = 0,
 ) -> Served:
     """Serve a trace.
@@ -45,10 +58,8 @@ def serve_with_loader(
         In any state; it is modified.
     select_prefetch : SelectPrefetch, optional
         Selects models to prefetch.
-    cores : float
-        Cores for the loader and all executions; with ``inf``, jobs do not slow each other down.
-    others : float
-        Average number of jobs of other processes on the same cores; each has the same share as one of ours.
+    machine : Machine
+        Default: jobs do not slow each other down, and each request has a worker.
     clients : int
         Number of clients in a closed loop: each sends the next request of the trace when its last one is
         answered. With 0, requests arrive at their times.
@@ -56,10 +67,11 @@ def serve_with_loader(
     Returns
     -------
     Served
-        ``load_ms`` is the time until the model is resident, including earlier loads. ``queue_ms`` is the
-        slow-down of an execution by other jobs.
+        ``load_ms`` is the time from when a worker takes a request until its model is resident, including
+        earlier loads. ``queue_ms`` is the time without a free worker or thread, and the slow-down of an
+        execution by other jobs.
     """
-    edge = _Edge(requests, costs, cache, select_prefetch, _Cores(cores, others))
+    edge = _Edge(requests, costs, cache, select_prefetch, machine)
     if clients:
         places = iter(range(len(requests)))
 
@@ -117,8 +129,30 @@ class _Cores:
         self._now_s = now_s
 
 
+class _Threads:
+    """A queue of requests, and the threads that execute them in this order."""
+
+    def __init__(self, threads: float, begin: Callable[[int, float], bool]) -> None:
+        self._free, self._begin = threads, begin
+        self._queue: deque[int] = deque()
+
+    def submit(self, place: int, now_s: float) -> None:
+        """Queue a request, and take it if a thread is free."""
+        self._queue.append(place)
+        self._go_on(now_s)
+
+    def release(self, now_s: float) -> None:
+        """An execution ended."""
+        self._free += 1
+        self._go_on(now_s)
+
+    def _go_on(self, now_s: float) -> None:
+        while self._queue and self._free:
+            self._free -= self._begin(self._queue.popleft(), now_s)  # True if it occupies the thread
+
+
 class _Edge:
-    """The loader, the executions, and the requests that wait for a model."""
+    """The loader, the executions, and the requests that wait for a worker or a model."""
 
     def __init__(
         self,
@@ -126,25 +160,33 @@ class _Edge:
         costs: Mapping[str, ModelCosts],
         cache: ModelCache,
         select_prefetch: SelectPrefetch | None,
-        cores: _Cores,
+        machine: Machine,
     ) -> None:
         self._names = [requests.names[model] for model in requests.models.tolist()]
         self._costs, self._cache, self._select_prefetch = costs, cache, select_prefetch
-        self._cores = cores
+        self._cores = _Cores(machine.cores, machine.others)
         self._loading = False
         self._waiting: dict[str, list[int]] = {}
         """Indices of waiting requests, by the model that is or will be loaded for them."""
-        self._since_s = np.zeros(len(requests))
+        self._workers = _Threads(machine.workers, self._take)
+        self._after_load = _Threads(machine.workers, self._execute_loaded)
+        self._arrived_s, self._taken_s = np.zeros(len(requests)), np.zeros(len(requests))
         self.served = Served.blank(requests)
         self.answered: Callable[[float], None] = lambda _now_s: None
 
     def request(self, place: int, now_s: float) -> None:
         """Process the arrival of a request."""
-        name, self._since_s[place] = self._names[place], now_s
+        self._arrived_s[place] = now_s
+        self._workers.submit(place, now_s)
+
+    def _take(self, place: int, now_s: float) -> bool:
+        """A worker takes a request; returns whether it executes it."""
+        name, self._taken_s[place] = self._names[place], now_s
         decision = self._cache.request(name, self._costs[name], now_s)
         self.served.missed[place] = not isinstance(decision, Run)
         if isinstance(decision, Run):
-            self._execute(place, now_s)
+            self._cache.began(name)
+            self._execute(place, now_s, self._workers)
         elif isinstance(decision, Refuse) and decision.reason not in {Reason.LOADING, Reason.IN_USE}:
             self.served.refused[place], self.served.missed[place] = True, False
             self._cores.start(0.0, self.answered, now_s)
@@ -153,21 +195,27 @@ class _Edge:
             if isinstance(decision, Load):
                 self._begin(name, now_s)
         self._prefetch(now_s)
+        return isinstance(decision, Run)
 
     def advance(self, now_s: float) -> None:
         """Complete all jobs that end until ``now_s``."""
         while self._cores.next_end_s <= now_s and self._cores.next_end_s < math.inf:
             self._cores.end_next()
 
-    def _execute(self, place: int, now_s: float) -> None:
+    def _execute_loaded(self, place: int, now_s: float) -> bool:
+        self._execute(place, now_s, self._after_load)
+        return True
+
+    def _execute(self, place: int, now_s: float, threads: _Threads) -> None:
+        """Execute a request whose model is in use, on one of these threads."""
         name = self._names[place]
-        self._cache.began(name)
-        self.served.load_ms[place] = 1e3 * (now_s - self._since_s[place])
         work_ms = self.served.execution_ms[place] = self._costs[name].execution_ms
+        waited_ms = self.served.load_ms[place] + 1e3 * self._arrived_s[place]
 
         def ended(end_s: float) -> None:
             self._cache.ended(name, end_s)
-            self.served.queue_ms[place] = max(0.0, 1e3 * (end_s - now_s) - work_ms)
+            self.served.queue_ms[place] = max(0.0, 1e3 * end_s - waited_ms - work_ms)
+            threads.release(end_s)
             self._load_next(end_s)
             self.answered(end_s)
 
@@ -178,7 +226,9 @@ class _Edge:
             self._loading = False
             self._cache.loaded(model, end_s)
             for place in self._waiting.pop(model, ()):
-                self._execute(place, end_s)
+                self._cache.began(model)
+                self.served.load_ms[place] = 1e3 * (end_s - self._taken_s[place])
+                self._after_load.submit(place, end_s)
             self._load_next(end_s)
             self._prefetch(end_s)
 

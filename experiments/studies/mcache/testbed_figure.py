@@ -8,7 +8,8 @@ With 0 clients, requests are sent at the trace's times divided by eight. With on
 requested. The edge has no cloud, so an absent network is loaded. The simulator's share of the cores is
 reduced by what other processes used during the same requests.
 
-The load delay of a request is the time from its arrival until its network is in memory, 0 for hits. Means
+The load delay of a request is the time from when a worker of the edge takes it until its network is in
+memory, 0 for hits. Means
 exclude the first tenth of the requests, because ties determine what is in memory at the start. Before these
 requests, each network is requested once. Means of both sides also exclude the requests that the edge refused;
 these are counted.
@@ -31,11 +32,12 @@ from nearsight.common.inference.repository import ModelRepository, manifest_of_f
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
+from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.text import percent
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Experiment, Results, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.framework.numbers import leaves, nested, values
-from nearsight.experiments.model_serving.loader import serve_with_loader
+from nearsight.experiments.model_serving.loader import Machine, serve_with_loader
 from nearsight.experiments.model_serving.profiles import small_network
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of
 from nearsight.experiments.model_serving.workloads import Recipe
@@ -244,7 +246,8 @@ class _Simulator:
         cache = ModelCache(self.budget_bytes, policy_of)
         serve_with_loader(first, costs, cache)
         before = len(cache.evictions)
-        served = serve_with_loader(following, costs, cache, cores=CORES, others=others, clients=self.clients)
+        machine = Machine(CORES, others, ServerSettings().workers)
+        served = serve_with_loader(following, costs, cache, machine=machine, clients=self.clients)
         return _row(served, len(cache.evictions) - before, served.refused if left_out is None else left_out)
 
 

@@ -6,7 +6,7 @@ import pytest
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policies.lru import LeastRecentlyUsed
 from nearsight.common.model_cache.policy import ModelCosts
-from nearsight.experiments.model_serving.loader import serve_with_loader
+from nearsight.experiments.model_serving.loader import Machine, serve_with_loader
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 COSTS = {"a": ModelCosts(1, 2000.0), "b": ModelCosts(1, 5000.0), "c": ModelCosts(1, 1000.0)}
@@ -71,9 +71,9 @@ def test_loads_and_executions_share_the_cores() -> None:
     trace = requests((0, "a"), (1, "b"))
     alone = serve_with_loader(trace, costs, cache(2))
     assert (alone.load_ms[1], alone.queue_ms[0]) == pytest.approx((1000, 0))
-    together = serve_with_loader(trace, costs, cache(2), cores=1)
+    together = serve_with_loader(trace, costs, cache(2), machine=Machine(cores=1))
     assert (together.load_ms[1], together.queue_ms[0]) == pytest.approx((2000, 1000))
-    shared = serve_with_loader(requests((0, "a")), costs, cache(2), cores=2, others=3)
+    shared = serve_with_loader(requests((0, "a")), costs, cache(2), machine=Machine(cores=2, others=3))
     assert shared.load_ms[0] == pytest.approx(2000), "one of four jobs on two cores"
 
 
@@ -92,3 +92,13 @@ def test_clients_of_a_closed_loop_send_the_next_request_after_each_answer() -> N
     assert two.latency_ms == pytest.approx([1500, 2500, 500, 1500]), (
         "b waits for the load of a; c does not wait"
     )
+
+
+def test_requests_wait_for_a_free_worker_and_those_that_waited_for_a_load_for_a_free_thread() -> None:
+    costs = {"a": ModelCosts(1, 0.0, 4000.0), "b": ModelCosts(1, 1000.0, 2000.0), "c": ModelCosts(1, 0.0)}
+    trace = requests((0, "a"), (10, "a"), (11, "b"), (15, "b"), (15.5, "b"))
+    served = serve_with_loader(trace, costs, cache(3), machine=Machine(workers=1))
+    # The worker executes the second request from 10 to 14 s. Then it takes the third one, whose model is
+    # loaded at 15 s. It executes the fourth while a thread executes the third, and takes the last at 17 s.
+    assert served.load_ms == pytest.approx([0, 0, 1000, 0, 0])
+    assert served.queue_ms == pytest.approx([0, 0, 3000, 0, 1500])
