@@ -255,6 +255,8 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                    if not _has_client(self._socket):  # even without one, the call needs a descriptor
+                        break
                     self._warnings.warn(
                         "no client can connect", reason=error.strerror, advice=DESCRIPTORS_ADVICE
                     )
@@ -473,3 +475,10 @@ def _has_input(socket: sockets.socket) -> bool:
     with contextlib.suppress(BlockingIOError):
         return bool(socket.recv(1, sockets.MSG_PEEK))
     return False
+
+
+def _has_client(listening: sockets.socket) -> bool:
+    """Whether a client waits to be accepted."""
+    poller = select.poll()
+    poller.register(listening, select.POLLIN)
+    return bool(poller.poll(0))
