@@ -188,8 +188,8 @@ def _in_turns(
 
 
 def _title(clip: str) -> str:
-    """Shorten a name for an axis."""
-    return clip.partition(".")[0].removeprefix("ucf101_v_")[:15]
+    """Shorten a name for an axis, such as that of a clip of UCF101: v_Action_g01_c01."""
+    return clip.partition(".")[0].removeprefix("ucf101_v_").partition("_g")[0][:15]
 
 
 def _number(pair: Mapping[str, Any] | None, column: str) -> float:
