@@ -148,7 +148,8 @@ class _Threads:
 
     def _go_on(self, now_s: float) -> None:
         while self._queue and self._free:
-            self._free -= self._begin(self._queue.popleft(), now_s)  # True if it occupies the thread
+            occupies_thread = self._begin(self._queue.popleft(), now_s)
+            self._free -= occupies_thread
 
 
 class _Edge:

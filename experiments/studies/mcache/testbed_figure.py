@@ -9,10 +9,9 @@ requested. The edge has no cloud, so an absent network is loaded. The simulator'
 reduced by what other processes used during the same requests.
 
 The load delay of a request is the time from when a worker of the edge takes it until its network is in
-memory, 0 for hits. Means
-exclude the first tenth of the requests, because ties determine what is in memory at the start. Before these
-requests, each network is requested once. Means of both sides also exclude the requests that the edge refused;
-these are counted.
+memory, 0 for hits. Means exclude the first tenth of the requests, because ties determine what is in memory at
+the start. Before these requests, each network is requested once. Means of both sides also exclude the
+requests that the edge refused; these are counted.
 """
 
 from __future__ import annotations
