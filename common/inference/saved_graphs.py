@@ -75,11 +75,11 @@ def save_optimised(
     OSError
         If writing fails.
     """
-    import onnx  # noqa: PLC0415  optional
-
     network = runtime.load(path, name, save_in=folder, sizes=sizes)
     graph, weights = folder / SAVED_GRAPH, folder / SAVED_WEIGHTS
     if weights.exists():  # else all are small
+        import onnx  # noqa: PLC0415  optional
+
         model, packed = onnx.load(str(graph), load_external_data=False), weights.with_name("packed")
         with weights.open("rb") as apart, packed.open("wb") as together:
             for place in _places_of_weights(model.graph):
