@@ -480,5 +480,6 @@ def _has_input(socket: sockets.socket) -> bool:
 def _has_client(listening: sockets.socket) -> bool:
     """Whether a client waits to be accepted."""
     poller = select.poll()
-    poller.register(listening, select.POLLIN)
+    with contextlib.suppress(ValueError):  # closed in the meantime
+        poller.register(listening, select.POLLIN)
     return bool(poller.poll(0))
