@@ -21,7 +21,8 @@ class Expiry:
     guard : DriftGuard
         Until its threshold has settled, all expiring frames are measured.
     budgeted : bool
-        Whether blocks expire one by one under a budget. Frames then expire only to measure deviations.
+        Whether there is a budget. Parts of the frame then expire one after the other (`TimeBudget`), and
+        frames expire only to measure deviations.
     """
 
     def __init__(self, settings: VideoSettings, guard: DriftGuard, *, budgeted: bool) -> None:
