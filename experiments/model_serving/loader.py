@@ -38,13 +38,16 @@ class Machine(NamedTuple):
     """Number of workers, and also of threads that execute what waited for a load."""
 
 
+_UNLIMITED = Machine()
+
+
 def serve_with_loader(
     requests: ModelRequests,
     costs: Mapping[str, ModelCosts],
     cache: ModelCache,
     select_prefetch: SelectPrefetch | None = None,
     *,
-    machine: Machine = Machine(),  # noqa: B008  immutable
+    machine: Machine = _UNLIMITED,
     clients: int = 0,
 ) -> Served:
     """Serve a trace.
