@@ -265,8 +265,10 @@ class VideoSession:
             self._rested = False
             return result
         self._difference = _difference(photo, reference)
-        if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
-            changed = 1  # at least, and all changed frames are executed whole
+        differs = self._difference > Blocks.mean_squared_error(self.threshold_db)
+        skips = self._back_off.skips(self._difference)
+        if differs and (skips or self.network.why_whole):
+            changed = 1  # at least, and the frame is executed whole
         else:
             changed = self._grid.changed_at_a_glance(photo, reference, self.threshold_db)
         if not changed and self._grid.matched(photo, reference, self.threshold_db).all():
@@ -279,7 +281,7 @@ class VideoSession:
             if not self._back_off.rests_next:  # else the next frame is not compared
                 self._reference.restart(photo)
             return result
-        if self._back_off.skips(self._difference):
+        if skips:
             result = self._executed(photo, SKIPPED, began_s)
             self._back_off.whole(result.match_ms + result.network_ms)
         elif changed > self.network.most_changed * self._no_blocks.size:
