@@ -13,7 +13,7 @@ from nearsight.common.model_cache.policy import ModelCosts
 
 @dataclass(slots=True)
 class Counts:
-    """Number of requests by outcome, of loads and evictions, and the total time of loads."""
+    """Number of requests by outcome, of loads and evictions; time of loads, and of the unloading in them."""
 
     resident: int = 0
     waited: int = 0
@@ -22,6 +22,7 @@ class Counts:
     failed_loads: int = 0
     evictions: int = 0
     load_s: float = 0.0
+    unload_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def model_metrics(state: MemoryState) -> Iterator[Metric]:
         ("loads", "Networks that were loaded.", counts.loads),
         ("failed_loads", "Loads that failed.", counts.failed_loads),
         ("load_seconds", "Time of loads.", counts.load_s),
+        ("unload_seconds", "Time of loads in which other networks were unloaded.", counts.unload_s),
         ("evictions", "Networks evicted from memory.", counts.evictions),
     ):
         yield CounterMetricFamily(f"nearsight_models_{name}", text, value=value)

@@ -399,6 +399,7 @@ class ModelMemory:
         """Unload victims, load a network and execute it once. Runs on the loader's thread."""
         manifest, name, began_s = pending_load.manifest, pending_load.manifest.name, self._clock.monotonic()
         _close(evicted)  # counts as part of the load, since requests wait for it
+        unloaded_s = self._clock.monotonic()
         if self._closed:
             return
         try:
@@ -427,6 +428,7 @@ class ModelMemory:
             self._requests.settled(name, now_s)
             self._counts.loads += 1
             self._counts.load_s += now_s - began_s
+            self._counts.unload_s += unloaded_s - began_s
             victims = self._cache.loaded(name, now_s, costs)
             leases = [self._lease(resident) for _ in waiting]
             self._unload(victims)

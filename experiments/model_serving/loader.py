@@ -13,13 +13,15 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, Refuse, Run
-from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.common.model_cache.policy import ModelCosts, Victim
 from nearsight.experiments.model_serving.simulation import Served
 from nearsight.experiments.traces.model_requests import ModelRequests
 
@@ -38,7 +40,7 @@ class Machine(NamedTuple):
     """Number of workers, and also of threads that execute what waited for a load."""
 
 
-_UNLIMITED = Machine()
+_UNLIMITED, _NO_TIME = Machine(), MappingProxyType[str, float]({})
 
 
 def serve_with_loader(
@@ -49,6 +51,7 @@ def serve_with_loader(
     *,
     machine: Machine = _UNLIMITED,
     clients: int = 0,
+    unload_ms: Mapping[str, float] = _NO_TIME,
 ) -> Served:
     """Serve a trace.
 
@@ -66,6 +69,8 @@ def serve_with_loader(
     clients : int
         Number of clients in a closed loop: each sends the next request of the trace when its last one is
         answered. With 0, requests arrive at their times.
+    unload_ms : mapping of str to float
+        Time by which a load is longer if it evicts this model. Default: 0 for all.
 
     Returns
     -------
@@ -74,7 +79,7 @@ def serve_with_loader(
         earlier loads. ``queue_ms`` is the time without a free worker or thread, and the slow-down of an
         execution by other jobs.
     """
-    edge = _Edge(requests, costs, cache, select_prefetch, machine)
+    edge = _Edge(requests, costs, cache, select_prefetch, machine, unload_ms)
     if clients:
         places = iter(range(len(requests)))
 
@@ -165,9 +170,11 @@ class _Edge:
         cache: ModelCache,
         select_prefetch: SelectPrefetch | None,
         machine: Machine,
+        unload_ms: Mapping[str, float],
     ) -> None:
         self._names = [requests.names[model] for model in requests.models.tolist()]
         self._costs, self._cache, self._select_prefetch = costs, cache, select_prefetch
+        self._unload_ms = unload_ms
         self._cores = _Cores(machine.cores, machine.others)
         self._loading = False
         self._waiting: dict[str, list[int]] = {}
@@ -197,7 +204,7 @@ class _Edge:
         else:
             self._waiting.setdefault(name, []).append(place)
             if isinstance(decision, Load):
-                self._begin(name, now_s)
+                self._begin(name, decision.evict, now_s)
         self._prefetch(now_s)
         return isinstance(decision, Run)
 
@@ -225,10 +232,14 @@ class _Edge:
 
         self._cores.start(work_ms, ended, now_s)
 
-    def _begin(self, model: str, now_s: float) -> None:
+    def _begin(self, model: str, victims: Iterable[Victim], now_s: float) -> None:
+        costs = self._costs[model]
+        unload_ms = sum(self._unload_ms.get(one.model, 0.0) for one in victims)
+        costs = replace(costs, load_ms=unload_ms + costs.load_ms)  # as an edge measures it
+
         def ended(end_s: float) -> None:
             self._loading = False
-            self._cache.loaded(model, end_s)
+            self._cache.loaded(model, end_s, costs)
             for place in self._waiting.pop(model, ()):
                 self._cache.began(model)
                 self.served.load_ms[place] = 1e3 * (end_s - self._taken_s[place])
@@ -237,12 +248,12 @@ class _Edge:
             self._prefetch(end_s)
 
         self._loading = True
-        self._cores.start(self._costs[model].load_ms, ended, now_s)
+        self._cores.start(costs.load_ms, ended, now_s)
 
     def _load_next(self, now_s: float) -> None:
         for model in () if self._loading else self._waiting:
-            if isinstance(self._cache.load(model, self._costs[model], now_s), Load):
-                self._begin(model, now_s)
+            if isinstance(decision := self._cache.load(model, self._costs[model], now_s), Load):
+                self._begin(model, decision.evict, now_s)
                 return
 
     def _prefetch(self, now_s: float) -> None:
@@ -250,5 +261,7 @@ class _Edge:
         if self._select_prefetch is None or self._loading:
             return
         model = self._select_prefetch(self._cache, now_s)
-        if model is not None and isinstance(self._cache.load(model, self._costs[model], now_s), Load):
-            self._begin(model, now_s)
+        if model is None:
+            return
+        if isinstance(decision := self._cache.load(model, self._costs[model], now_s), Load):
+            self._begin(model, decision.evict, now_s)

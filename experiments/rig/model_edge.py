@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearsight.common.errors import NearsightError
 from nearsight.common.inference.measurement import measure
@@ -57,6 +60,21 @@ def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str,
     return sizes
 
 
+class EdgeCosts(NamedTuple):
+    """Costs of networks at an edge.
+
+    Attributes
+    ----------
+    models : dict of str to ModelCosts
+        Loads without unloading.
+    unload_ms : dict of str to float
+        Time by which a load is longer if it evicts this network.
+    """
+
+    models: dict[str, ModelCosts]
+    unload_ms: dict[str, float]
+
+
 class ModelEdge:
     """A running edge and its clients. See `model_edge`."""
 
@@ -77,29 +95,41 @@ class ModelEdge:
         for name in sorted(names):
             infer_once(self._clients[name], self._inputs[name])
 
-    def costs(self, sizes: Mapping[str, int], rounds: int) -> dict[str, ModelCosts]:
-        """Costs of networks at this edge: medians over rounds in which each network must be loaded.
+    def costs(self, sizes: Mapping[str, int], rounds: int) -> EdgeCosts:
+        """Costs of networks at this edge, whose memory has room for the largest one only.
 
-        The edge measures the load time, which includes unloading other networks. The execution time includes
-        the way to the client and back. If other processes left less than one core, both are
-        scaled down to exclude their effect.
+        Each load unloads one other network: all take turns with the largest one. The edge measures loads and
+        unloading. The execution time includes the way to the client and back. Results are medians. If other
+        processes left less than one core, they are scaled down to exclude their effect.
+
+        Parameters
+        ----------
+        sizes : mapping of str to int
+            Memory of the networks [bytes], at least two.
+        rounds : int
+            Number of loads of each network.
         """
         self.warm_up(sizes)  # so that files are read and checked before the measurement
         self.other_cores()
-        loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
-        executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
+        largest = max(sizes, key=sizes.__getitem__)
+        loads_ms, unloads_ms, executions_ms = (defaultdict[str, list[float]](list) for _ in range(3))
+        self._clients[largest].infer(self._inputs[largest])
         for _ in range(rounds):
-            for name in sizes:
-                before_s = self._counter("load_seconds")
-                self._clients[name].infer(self._inputs[name])
-                loads_ms[name].append(1e3 * (self._counter("load_seconds") - before_s))
-                for _ in range(_EXECUTIONS):
-                    executions_ms[name].append(self._clients[name].infer(self._inputs[name]).latency_ms)
+            for other in sizes.keys() - {largest}:
+                for name, unloaded in ((other, largest), (largest, other)):
+                    before_s = self._load_times()
+                    self._clients[name].infer(self._inputs[name])
+                    load_s, unload_s = self._load_times() - before_s
+                    loads_ms[name].append(1e3 * (load_s - unload_s))
+                    unloads_ms[unloaded].append(1e3 * unload_s)
+                    for _ in range(_EXECUTIONS):
+                        executions_ms[name].append(self._clients[name].infer(self._inputs[name]).latency_ms)
         speed = min(1.0, CORES / (1.0 + self.other_cores()))
-        return {
+        costs = {
             name: ModelCosts(size_bytes, speed * median(loads_ms[name]), speed * median(executions_ms[name]))
             for name, size_bytes in sizes.items()
         }
+        return EdgeCosts(costs, {name: speed * median(unloads_ms[name]) for name in sizes})
 
     def other_cores(self) -> float:
         """Mean number of cores that other processes used since the last call."""
@@ -148,6 +178,10 @@ class ModelEdge:
     def evictions(self) -> int:
         """Number of networks evicted so far."""
         return int(self._counter("evictions"))
+
+    def _load_times(self) -> NDArray[np.float64]:
+        """Total time of loads, and of the unloading in them [s]."""
+        return np.array([self._counter("load_seconds"), self._counter("unload_seconds")])
 
     def _counter(self, name: str) -> float:
         wanted = f"nearsight_models_{name}_total"

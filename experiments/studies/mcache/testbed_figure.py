@@ -104,11 +104,9 @@ class Figure(Experiment):
             folder = Path(scratch)
             source = options.data or _small_networks(folder / "small")
             sizes = prepared_copy(source, _wanted(source), folder / "models")
-            largest, together = max(sizes.values()), sum(sizes.values())
-            with model_edge(
-                folder / "costs", folder / "models", "lru", _budget(largest, 0.4 * together)
-            ) as edge:
-                costs = edge.costs(sizes, 1 if options.smoke else _ROUNDS)
+            largest = max(sizes.values())
+            with model_edge(folder / "costs", folder / "models", "lru", _budget(largest, 0.0)) as edge:
+                costs, unload_ms = edge.costs(sizes, 1 if options.smoke else _ROUNDS)
             if clients:
                 costs = _long_loads(costs)
             budget_bytes = _budget(
@@ -116,7 +114,7 @@ class Figure(Experiment):
                 float(memory) * sum(one.size_bytes for one in costs.values()),
             )
             requests = _requests(costs, clients, run, options)
-            simulator = _Simulator(requests, costs, budget_bytes, clients)
+            simulator = _Simulator(requests, costs, unload_ms, budget_bytes, clients)
             others = []
             for policy in _CLOSED if clients or options.smoke else _OPEN:
                 with model_edge(
@@ -216,6 +214,7 @@ class _Simulator:
 
     requests: ModelRequests
     costs: Mapping[str, ModelCosts]
+    unload_ms: Mapping[str, float]
     budget_bytes: int
     clients: int
 
@@ -243,10 +242,12 @@ class _Simulator:
         )
         policy_of = make_policy(policy, knowledge_of(known, window_s=self.window_s))
         cache = ModelCache(self.budget_bytes, policy_of)
-        serve_with_loader(first, costs, cache)
+        serve_with_loader(first, costs, cache, unload_ms=self.unload_ms)
         before = len(cache.evictions)
         machine = Machine(CORES, others, ServerSettings().workers)
-        served = serve_with_loader(following, costs, cache, machine=machine, clients=self.clients)
+        served = serve_with_loader(
+            following, costs, cache, machine=machine, clients=self.clients, unload_ms=self.unload_ms
+        )
         return _row(served, len(cache.evictions) - before, served.refused if left_out is None else left_out)
 
 

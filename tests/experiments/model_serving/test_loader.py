@@ -35,6 +35,13 @@ def test_a_load_waits_until_memory_is_free() -> None:
     assert served.load_ms == pytest.approx([2000, 6000])
 
 
+def test_a_load_is_longer_by_the_time_in_which_its_victims_are_unloaded() -> None:
+    models = cache(1)
+    served = serve_with_loader(requests((0, "a"), (3, "b")), COSTS, models, unload_ms={"a": 300.0, "b": 9.0})
+    assert served.load_ms == pytest.approx([2000, 5300])
+    assert models.resident["b"].load_ms == 5300.0, "as an edge measures it"
+
+
 def test_a_model_serves_requests_until_the_load_that_evicts_it_begins() -> None:
     costs = {**COSTS, "d": ModelCosts(1, 1000.0)}
     trace = ModelRequests(
