@@ -6,9 +6,13 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_MADV_COLLAPSE = 25
+_HUGE_PAGE_BYTES = 2 << 20
 
 
 def end_with_parent(parent_pid: int) -> None:
@@ -30,6 +34,46 @@ def return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def in_huge_pages() -> Iterator[None]:
+    """Move memory that is allocated in a ``with`` block into huge pages (Linux 6.1 and later).
+
+    A layer that reads hundreds of megabytes of weights takes up to a fifth longer if they are scattered over
+    small pages (decision 055). Moving them takes 2 to 4 ms per megabyte. The amount of memory stays the same.
+    """
+    before = list(_anonymous_memory())
+    yield
+    for start, stop in added(before, _anonymous_memory()):
+        first, end = -(-start // _HUGE_PAGE_BYTES), stop // _HUGE_PAGE_BYTES
+        if first < end:  # earlier kernels refuse the call, and the memory stays where it is
+            place, size_bytes = first * _HUGE_PAGE_BYTES, (end - first) * _HUGE_PAGE_BYTES
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(place), ctypes.c_size_t(size_bytes), _MADV_COLLAPSE)
+
+
+def added(before: Iterable[tuple[int, int]], now: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Parts of address ranges (start, stop) that no earlier range contains; both in ascending order."""
+    before = list(before)
+    for start, stop in now:
+        new = start
+        for known, known_stop in before:
+            if known < stop and new < known_stop:
+                if new < known:
+                    yield new, known
+                new = known_stop
+        if new < stop:
+            yield new, stop
+
+
+def _anonymous_memory() -> Iterator[tuple[int, int]]:
+    """Address ranges of this process's private memory without a file; none on other systems than Linux."""
+    maps = Path("/proc/self/maps")
+    for line in maps.read_text().splitlines() if maps.exists() else ():
+        words = line.split()
+        if len(words) == 5 and words[1] == "rw-p":
+            start, _, stop = words[0].partition("-")
+            yield int(start, 16), int(stop, 16)
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:

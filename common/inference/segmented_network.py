@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from nearsight.common.inference.process_memory import in_huge_pages
 from nearsight.common.inference.reuse_cost import (
     HANDLING_MS,
     MARGIN,
@@ -141,8 +142,9 @@ class SegmentedNetwork:
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
         self.rests = [WholeSegment(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
-        # Fully connected layers take 5 to 14 % longer if their packed weights are in the pool.
-        self._tail = load(TAIL, pooled=False) if (folder / TAIL).is_file() else None
+        with in_huge_pages():
+            # Fully connected layers take 5 to 14 % longer if their packed weights are in the pool.
+            self._tail = load(TAIL, pooled=False) if (folder / TAIL).is_file() else None
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
         self._uncut = load(SAVED_GRAPH) if short and costs is not None else uncut
         self._tail_sources = [maps[one] for one in segments.tail_sources]

@@ -1,8 +1,14 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from nearsight.common.inference.process_memory import available_memory_bytes, own_memory_bytes
+from nearsight.common.inference.process_memory import (
+    added,
+    available_memory_bytes,
+    in_huge_pages,
+    own_memory_bytes,
+)
 
 KB = 1024
 
@@ -43,3 +49,28 @@ def test_the_limit_of_a_cgroup_reduces_the_available_memory(root: Path, limit: i
 def test_memory_of_this_process_and_machine_can_be_read() -> None:
     assert 10**6 < own_memory_bytes() < 10**11
     assert available_memory_bytes() > 0
+
+
+def test_only_new_parts_of_address_ranges_are_found() -> None:
+    before = [(10, 20), (30, 40), (60, 70)]
+    assert list(added(before, before)) == []
+    assert list(added(before, [(0, 25), (30, 35), (38, 65), (90, 95)])) == [
+        (0, 10),
+        (20, 25),
+        (40, 60),
+        (90, 95),
+    ]
+    assert list(added([], [(1, 2)])) == [(1, 2)]
+
+
+def test_new_memory_is_moved_into_huge_pages_with_its_values() -> None:
+    def huge_kb() -> int:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages:"))
+
+    before = huge_kb()
+    with in_huge_pages():
+        values = bytearray(b"nearsight") * (4 << 20)
+    assert values == bytearray(b"nearsight") * (4 << 20)
+    kernel = tuple(map(int, os.uname().release.split(".")[:2]))
+    assert huge_kb() - before >= 24 << 10 or kernel < (6, 1)

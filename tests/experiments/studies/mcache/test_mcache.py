@@ -155,9 +155,10 @@ def test_refused_requests_are_counted_and_left_out_of_the_means_of_both_sides() 
     assert (row["requests"], row["refused"]) == (9, 2), "without the first tenth"
     costs = {"one": ModelCosts(1_000_000, 40.0, 10.0), "two": ModelCosts(1_000_000, 80.0, 10.0)}
     requests = ModelRequests(np.arange(4.0), np.array([0, 1, 0, 1], np.int32), ("one", "two"))
-    simulator = testbed_figure._Simulator(requests, costs, 1_000_000, 0)
-    assert simulator.row("lru", 0.0)["load_s"] == pytest.approx(0.06)
-    assert simulator.row("lru", 0.0, np.array([True, False, True, False]))["load_s"] == pytest.approx(0.08)
+    unload_ms = {"one": 4.0, "two": 2.0}
+    simulator = testbed_figure._Simulator(requests, costs, unload_ms, 1_000_000, 0)
+    assert simulator.row("lru", 0.0)["load_s"] == pytest.approx(0.063)
+    assert simulator.row("lru", 0.0, np.array([True, False, True, False]))["load_s"] == pytest.approx(0.084)
 
 
 def test_nothing_is_agreed_on_if_the_edge_refuses_all_requests() -> None:
