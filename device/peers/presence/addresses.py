@@ -15,7 +15,7 @@ from nearsight.device.peers.settings import NO_BROADCAST
 LOOPBACK_BROADCAST = "127.255.255.255"
 ANY_BROADCAST = "255.255.255.255"
 
-_TCP = re.compile(r"tcp://(?P<host>\[[:.%\w]+\]|[A-Za-z0-9._-]{1,253}):(?P<port>\d{1,5})", re.ASCII)
+_TCP = re.compile(r"tcp://(?P<host>\[[:.%\w-]+\]|[A-Za-z0-9._-]{1,253}):(?P<port>\d{1,5})", re.ASCII)
 _UNSPECIFIED = {"0.0.0.0", "::", "*"}
 _GET_FLAGS, _GET_ADDRESS, _GET_NETMASK = 0x8913, 0x8915, 0x891B  # SIOCGIF…, Linux
 _UP, _BROADCAST, _LOOPBACK = 0x1, 0x2, 0x8
