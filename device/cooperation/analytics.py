@@ -10,6 +10,7 @@ Counts decay, like the edge's request counts (decisions 017 and 030).
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
@@ -112,7 +113,7 @@ class PeerForecasts:
 
 
 class StepCounts:
-    """Adds the steps of this device to the counters in the store, in batches, each exactly once.
+    """Adds the steps of this device to the counters in the store, in batches, each once. Thread-safe.
 
     After a call of `KVStore.merge`, the store is responsible: it sends the counts again until they are
     acknowledged.
@@ -126,26 +127,27 @@ class StepCounts:
     def __init__(self, context: CooperationContext) -> None:
         self._context = context
         self._counts = FadingCounts(context)
+        self._lock = threading.Lock()
         self._pending: dict[str, Counter[str]] = {}
 
     def count(self, previous: str, current: str) -> None:
         """Count a recognition of ``current`` after ``previous`` ("": none), unless they are equal."""
-        if current != previous:
-            self._context.background.submit(lambda: self._add(previous, current))
-
-    def _add(self, previous: str, current: str) -> None:
+        if current == previous:
+            return
         context = self._context
         context.account.add(steps=1)
         keys = [popularity_key(context.catalogue)]
         if previous:
             keys.append(next_key(context.catalogue, previous))
-        for key in keys:
-            self._pending.setdefault(key, Counter())[current] += 1
-        # The store retries failed writes.
+        with self._lock:
+            for key in keys:
+                self._pending.setdefault(key, Counter())[current] += 1
         context.background.submit(self._flush, name="steps", after_s=MERGE_AFTER_S)
 
     def _flush(self) -> list[Future[None]]:
-        waiting, self._pending = self._pending, {}
+        # The store retries failed writes.
+        with self._lock:
+            waiting, self._pending = self._pending, {}
         return [self._counts.add(key, dict(counts)) for key, counts in waiting.items()]
 
     def close(self, timeout_s: float) -> None:

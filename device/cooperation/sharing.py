@@ -69,6 +69,7 @@ class ModelSharing:
         self._store = context.store
         self._background = context.background
         self._shared: dict[str, _Shared] = {}
+        self._holder = holder_item(context.own)
         self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
 
     def start(self) -> None:
@@ -92,7 +93,7 @@ class ModelSharing:
     def _write(self, shared: _Shared, retries: int) -> Steps[None]:
         """Write an item, with retries, unless another version replaces the model or it is dropped."""
         while self._shared.get(shared.model.object_id) is shared:
-            item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder()
+            item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder
             outcome = yield self._store.append(shared.key, item, ttl_s=LIFE_S), math.inf
             if outcome is None:
                 return
@@ -111,17 +112,13 @@ class ModelSharing:
             del self._shared[model.object_id]
         # A model that is itself in the store remains useful without this device.
         if shared is None or not shared.direct:
-            self._store.remove(
-                model_key(self._context.catalogue, model.object_id, model.version), self._holder()
-            )
+            key = model_key(self._context.catalogue, model.object_id, model.version)
+            self._store.remove(key, self._holder)
 
     def _renew(self) -> None:
         for shared in list(self._shared.values()):
             self._context.run(self._write(shared, 0))
         self.start()
-
-    def _holder(self) -> bytes:
-        return holder_item(self._context.own)
 
 
 MOST_MODELS = 16

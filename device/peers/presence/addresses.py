@@ -7,7 +7,6 @@ import ipaddress
 import re
 import socket
 import struct
-import sys
 
 from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.device.peers.settings import NO_BROADCAST
@@ -15,8 +14,8 @@ from nearsight.device.peers.settings import NO_BROADCAST
 LOOPBACK_BROADCAST = "127.255.255.255"
 ANY_BROADCAST = "255.255.255.255"
 
-_TCP = re.compile(r"tcp://(?P<host>\[[:.%\w]+\]|[A-Za-z0-9._-]{1,253}):(?P<port>\d{1,5})", re.ASCII)
-_UNSPECIFIED = {"0.0.0.0", "::", "*"}
+_TCP = re.compile(r"tcp://(?P<host>\[[:.%\w-]+\]|[A-Za-z0-9._-]{1,253}):(?P<port>\d{1,5})", re.ASCII)
+_UNSPECIFIED = {"0.0.0.0", "::"}
 _GET_FLAGS, _GET_ADDRESS, _GET_NETMASK = 0x8913, 0x8915, 0x891B  # SIOCGIF…, Linux
 _UP, _BROADCAST, _LOOPBACK = 0x1, 0x2, 0x8
 
@@ -115,12 +114,7 @@ def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
 
 
 def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
-    """The IPv4 addresses of this machine on networks with broadcast, without loopback.
-
-    Only the first address of each interface. Empty on systems other than Linux, where they cannot be read.
-    """
-    if not sys.platform.startswith("linux"):
-        return ()
+    """The first IPv4 address of each interface on a network with broadcast, without loopback."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

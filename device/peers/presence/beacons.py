@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 from dataclasses import dataclass
 
 from nearsight.common.errors import AddressInUse, InvalidMessage
@@ -124,8 +123,8 @@ class BeaconExchange:
         Parameters
         ----------
         host : str
-            The host that the TCP server listens on. Beacons are sent from this address, as peers connect to
-            the sender address.
+            IP address that the TCP server listens on. Beacons are sent from it, as peers connect to the
+            sender address.
         port : int
             The TCP port under which peers reach this device.
 
@@ -137,14 +136,12 @@ class BeaconExchange:
         self._own = Beacon(self._own.node_id, port)
         if self._broadcast == NO_BROADCAST:
             return None
-        self._host = "127.0.0.1" if host == "localhost" else host
+        self._host = host
         # A socket bound to loopback's broadcast address receives nothing from other machines.
-        address = LOOPBACK_BROADCAST if is_loopback(self._host) and not self._broadcast else ""
+        address = LOOPBACK_BROADCAST if is_loopback(host) and not self._broadcast else ""
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if not sys.platform.startswith("linux"):
-                receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             receiver.setblocking(False)
             receiver.bind((address, self._port))
         except OSError as error:

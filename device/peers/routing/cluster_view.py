@@ -2,11 +2,11 @@
 
 Nodes with equal views compute the same replicas for each key without communication, by rendezvous hashing
 (highest random weight, 5.3.3.1). When a node joins or leaves, only the keys for which it is ranked high
-enough move. The digest of a `View`
-identifies it. After every change each node offers to all others the entries that they should hold, and then
-reports *complete* for the view by its digest. A node is *synchronised* when every other node has reported
-complete for the view of this node. Only then does a missing entry prove that the key does not exist. Nodes
-with different views are not synchronised with each other for a while; this has no other effect.
+enough move. The digest of a `View` identifies it. After every change each node offers to all others the
+entries that they should hold, and then reports *complete* for the view by its digest. A node is
+*synchronised* when every other node has reported complete for the view of this node. Only then does a missing
+entry prove that the key does not exist. Nodes with different views are not synchronised with each other for a
+while; this has no other effect.
 """
 
 from __future__ import annotations

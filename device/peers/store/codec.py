@@ -1,7 +1,6 @@
 """Conversion of the key-value store's entries to and from messages.
 
-The only module that uses both entries and protobuf. Messages come from other devices, so `entry_from_proto`
-checks them.
+Messages come from other devices, so `entry_from_proto` checks them.
 """
 
 from __future__ import annotations

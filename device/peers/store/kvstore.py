@@ -176,8 +176,8 @@ class KVStore:
         """Add to the counters of a key.
 
         Never repeat a merge: if the future fails, the counts are kept and sent with the next merge of the
-        key, or in the background, unless this device deletes the key. Counts above the limits are refused at
-        once and not kept.
+        key, or in the background, unless this device deletes the key or writes another kind of value. Counts
+        above the limits are refused at once and not kept.
 
         Raises
         ------
@@ -309,6 +309,7 @@ class KVStore:
             return _and_then(self._write_entry(entry), written)
 
         with self._shared.lock:
+            self._increments.forget(key)
             first = make()
             write = self._begun(first)
         return self._ends(key, write, attempt(first, MOST_REPETITIONS))

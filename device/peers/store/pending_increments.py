@@ -86,7 +86,10 @@ class PendingIncrements:
         return _entry(key, account)
 
     def forget(self, key: str) -> None:
-        """Forget the additions to a key that this device deletes; later ones are a new contribution."""
+        """Forget the additions to a key that this device deletes or sets to another kind of value.
+
+        Later additions are a new contribution.
+        """
         self._accounts.pop(key, None)
 
     def unacknowledged(self) -> list[Entry]:

@@ -150,8 +150,8 @@ class ReplicaCalls:
     def close(self) -> None:
         """Run all waiting retries now, and make all unfinished reads and writes fail."""
         self.closed.set()
-        while self._repeated:
-            self._repeat(next(iter(self._repeated)))
+        for number in list(self._repeated):  # a copy: the timers' thread takes retries at the same time
+            self._repeat(number)
 
     def check_open(self) -> None:
         """Check that this device has not left.

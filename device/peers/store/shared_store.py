@@ -49,7 +49,7 @@ years."""
 LEAST_LIMIT: Final = 2 * LATEST_DATE
 """Lowest limit. It lets devices with a date in the past accept writes of devices with the right date."""
 LARGEST_COUNT: Final = 2**48
-"""No contributor's counter reaches this value."""
+"""Highest count of one contributor."""
 
 
 def largest_counter(wall_s: float) -> int:
@@ -78,9 +78,6 @@ class Claims:
 
     def __init__(self) -> None:
         self._claims: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()  # in the order of their ends
-
-    def __len__(self) -> int:
-        return len(self._claims)
 
     def claim(self, key: str, claimant: NodeId, now_s: float) -> float:
         """Request to produce a missing key. A repeated request keeps the claim but does not extend it.

@@ -42,13 +42,6 @@ def test_an_answer_does_not_restore_trust_after_a_wrong_model(reputation: PeerRe
     reputation.answered(NODE)
     assert not reputation.may_be_asked(NODE, 1e9)
     assert reputation.distrusted == (NODE,)
-    digests = ModelDigests()
-    for number, digest in enumerate((DIGEST, DIGEST[::-1]), 1):
-        assert reputation.distrusted == (NODE,)
-        summary = ObjectSummary(object_id="a", version=number, model_digest=digest)
-        digests.update(Listing({"a": number}, number, (summary,)))
-        reputation.restore(digests)
-    assert reputation.may_be_asked(NODE, 0.0)
 
 
 def test_memory_for_peers_is_bounded(reputation: PeerReputation) -> None:

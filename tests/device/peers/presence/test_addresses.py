@@ -23,6 +23,7 @@ from support.namespaces import entered, on
 def test_endpoints_are_parsed() -> None:
     assert host_and_port("tcp://10.0.0.1:7000") == ("10.0.0.1", 7000)
     assert host_and_port("tcp://[::1]:7000") == ("::1", 7000)
+    assert host_and_port("tcp://[fe80::1%br-lan]:7000") == ("fe80::1%br-lan", 7000)
     assert host_and_port("tcp://phone-2.local:7000") == ("phone-2.local", 7000)
 
 

@@ -42,6 +42,16 @@ def test_a_node_that_fails_is_pinged_at_growing_intervals(alone: Driven) -> None
     assert alone.membership.counts.pings_failed == asked
 
 
+def test_a_static_peer_that_is_away_for_hours_is_still_pinged() -> None:
+    driven = Driven(static=((None, THERE),))
+    ping = only_ping(driven.first)
+    for _ in range(2000):
+        driven.fail(ping)
+        ping = only_ping(driven.after(5.0))
+    driven.answer(ping)
+    assert driven.sees() == {OTHER}
+
+
 def test_an_introduction_is_followed_by_a_ping_at_once(alone: Driven) -> None:
     alone.fail(alone.beacon_ping())
     alone.fail(alone.beacon_ping())

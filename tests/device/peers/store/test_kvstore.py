@@ -241,8 +241,9 @@ class Held:
         (lambda store, key: store.put(key, b"one"), lambda store, key: store.put(key, b"two"), b"two"),
         (lambda store, key: store.put(key, b"one"), lambda store, key: store.delete(key), None),
         (lambda store, key: store.delete(key), lambda store, key: store.put(key, b"two"), b"two"),
+        (lambda store, key: store.merge(key, {"x": 1}), lambda store, key: store.put(key, b"two"), b"two"),
     ],
-    ids=["put, put", "put, delete", "delete, put"],
+    ids=["put, put", "put, delete", "delete, put", "merge, put"],
 )
 def test_the_last_write_of_a_device_wins_although_its_calls_arrive_in_another_order(
     three: Group,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from nearsight.protos.peers_pb2 import (
     StampMessage,
     WriteResponse,
 )
+from support.manual_background import ManualBackground
 
 
 def deleted(key: str) -> EntryMessage:
@@ -36,7 +38,23 @@ def calls() -> ReplicaCalls:
     nobody: Any = SimpleNamespace(connections=None)
     clock, settings = ManualClock(), PeerSettings()
     service: Any = SimpleNamespace(shared=SharedStore(settings, 3, clock))
-    return ReplicaCalls(nobody, service, settings, clock, nobody, random.Random(1))
+    return ReplicaCalls(nobody, service, settings, clock, ManualBackground(clock), random.Random(1))
+
+
+def test_a_retry_that_becomes_due_while_the_store_closes_runs_once(calls: ReplicaCalls) -> None:
+    ran: list[str] = []
+
+    class Due(dict[int, Callable[[], None]]):
+        """The timers' thread runs a retry at the moment at which the retries are listed."""
+
+        def __iter__(self) -> Iterator[int]:
+            calls._repeat(0)
+            return super().__iter__()
+
+    calls._repeated = Due()
+    calls.again_later(lambda: ran.append("retry"))
+    calls.close()
+    assert ran == ["retry"]
 
 
 def reply(message: ReadResponse | WriteResponse) -> Reply:
