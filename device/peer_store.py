@@ -117,8 +117,8 @@ class PeerStore:
         """Add to the named counters of a key. Each addition counts exactly once.
 
         Never repeat a merge: if the future fails, the counts are stored and sent again in the background,
-        unless this device deletes the key. Counts above the limits (`InvalidArgument`) are refused at once
-        and never count.
+        unless this device deletes the key or writes another kind of value. Counts above the limits
+        (`InvalidArgument`) are refused at once and never count.
         Pass the same ``ttl_s`` to all additions to a key. Otherwise counts that expired return with the next
         addition of a device that passed a longer time.
 
