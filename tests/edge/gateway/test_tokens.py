@@ -79,9 +79,13 @@ def test_an_impossible_rate_is_refused(file: Path, rate_per_s: float) -> None:
 
 
 MISSPELT = json.dumps([{"name": "visitors", "sha256": digest_of("x"), "catalogue": ["museum"]}])
+RATE = '[{{"name": "visitors", "sha256": "x", "rate_per_s": {}}}]'
 
 
-@pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00", MISSPELT])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", '[{"name": "x"}]', "\x00", MISSPELT, *map(RATE.format, ("0", "-1", "NaN", "Infinity"))],
+)
 def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, content: str) -> None:
     add_token(file, "visitors")
     tokens = TokenFile(file)
