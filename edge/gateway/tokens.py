@@ -157,7 +157,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = ()  # neither a file nor its absence: the first call reads
         self.by_digest: Mapping[str, Token] = {}
         """Tokens by hash."""
         self.refresh()

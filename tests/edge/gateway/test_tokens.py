@@ -100,6 +100,12 @@ def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, cont
     assert not tokens.by_digest
 
 
+def test_a_path_that_leads_through_a_file_is_a_startup_error(file: Path) -> None:
+    file.touch()
+    with pytest.raises(ConfigurationError, match="cannot read the tokens"):
+        TokenFile(file / "tokens.json")
+
+
 def test_a_revocation_whose_read_failed_is_loaded_later_and_the_failure_is_logged_once(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
