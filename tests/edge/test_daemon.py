@@ -1,6 +1,7 @@
 """The edge daemon: start, stop, health and metrics."""
 
 import math
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -119,15 +120,16 @@ def test_metrics_count_hits_misses_and_fetched_models(serve: Serve) -> None:
     assert 'nearsight_edge_misses_total{catalogue="museum"}' in text
 
 
-def test_a_port_in_use_is_reported(
-    edge: EdgeDaemon, cloud: ScriptedCloud, cache_settings: CacheSettings
+def test_a_port_in_use_is_reported_and_the_state_files_are_closed(
+    edge: EdgeDaemon, cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
 ) -> None:
-    taken = edge_server(edge.endpoint)
-    second = EdgeDaemon(
-        edge_settings(cloud.endpoint, cache=cache_settings, server=taken), DaemonMetrics("edge")
-    )
+    changes = {"cache": cache_settings, "state": tmp_path / "edge.db", "standby_mb": 50}
+    taken = edge_settings(cloud.endpoint, server=edge_server(edge.endpoint), **changes)
+    second = EdgeDaemon(taken, DaemonMetrics("edge"))
     with pytest.raises(AddressInUse):
         second.start()
+    with running_edge(cloud.endpoint, **changes):
+        pass
 
 
 def test_an_invalid_backend_prevents_the_start() -> None:
