@@ -291,15 +291,13 @@ class CatalogueCaches:
                 cache.sync.sync()
 
     def _note_cloud(self, problem: str) -> None:
-        if bool(problem) != bool(self.cloud_problem):
-            if problem:
-                self._log.warning("cloud lost", error=problem)
-            else:
-                self._unconfirmed = {cache.name: cache.listing for cache in self.all()}
-                self.services.next_tiers.note_alive(CLOUD)
-                self._log.info("cloud reached", endpoint=self._settings.cloud)
         if problem and not self.cloud_lost:
             self._lost_at_s = self.services.clock.monotonic()
+            self._log.warning("cloud unreachable", endpoint=self._settings.cloud, error=problem)
+        elif not problem and self.cloud_problem:
+            self._unconfirmed = {cache.name: cache.listing for cache in self.all()}
+            self.services.next_tiers.note_alive(CLOUD)
+            self._log.info("cloud reached", endpoint=self._settings.cloud)
         self.cloud_problem = problem
 
 

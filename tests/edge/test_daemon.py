@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
+from structlog.testing import capture_logs
 
 from nearsight.cloud.network_intake import RemoteNetworks
 from nearsight.common.errors import (
@@ -55,6 +56,13 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_it_is_reachable(
             assert device.ask(photo(0)) == ("00", "cloud")
         finally:
             cloud.stop()
+
+
+def test_a_cloud_that_is_unreachable_at_the_start_is_one_line_of_the_log() -> None:
+    with capture_logs() as logs, running_edge("tcp://127.0.0.1:1") as edge:
+        wait_until(lambda: edge.caches.cloud_lost, what="the first poll")
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert (line["event"], line["endpoint"]) == ("cloud unreachable", "tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
