@@ -18,7 +18,7 @@ from nearsight.common.background.futures import completed, failed, pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.catalogue.training import choose_catalogue
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.errors import NearsightError, NotFound, Overloaded, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import catalogues_of, when_done
@@ -237,7 +237,7 @@ class CatalogueCaches:
         cache = make()
         try:
             cache.start(store.load(catalogue) if store is not None else None)
-        except CorruptStore as error:
+        except NearsightError as error:
             self._log.error("a cache starts without its learnt state", catalogue=catalogue, error=str(error))
             cache.close()
             cache = make()
