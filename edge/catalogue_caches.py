@@ -278,10 +278,9 @@ class CatalogueCaches:
         if isinstance(listed, NearsightError):
             return
         self.listed = listed
-        for catalogue in self._stored_names[: self._settings.catalogues_max]:
-            if catalogue in listed:
-                self.admit(catalogue)
-        self._stored_names = ()
+        stored, self._stored_names = self._stored_names, ()
+        for catalogue in [name for name in stored if name in listed][: self._settings.catalogues_max]:
+            self.admit(catalogue)
         for cache in self.all():
             if cache.name not in listed:
                 self._drop_if_gone(cache.name)

@@ -292,6 +292,16 @@ def test_an_edge_starts_on_a_full_disk_and_stores_its_state_later(path: Path, cl
         assert store.load("museum").popularity
 
 
+def test_a_restarted_edge_creates_the_caches_of_all_stored_catalogues_that_the_cloud_has(
+    path: Path, cloud: ScriptedCloud
+) -> None:
+    learnt = Changes(PopularityChanges((), {"05": 7.0}))
+    with StateStore(path, ManualClock()) as store:
+        store.write({"a removed one": learnt, "museum": learnt})
+    with serving(cloud, state=path, catalogues_max=1) as (edge, _):
+        assert "05" in cache_of(edge).estimator.counts()
+
+
 @pytest.mark.parametrize("error", [CorruptStore("damaged"), DiskUnavailable("the disk fails")])
 def test_a_cache_whose_state_cannot_be_read_starts_without_it(
     path: Path, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch, error: NearsightError
