@@ -124,7 +124,6 @@ def ingest(
     """Put a folder of images into a catalogue."""
     from nearsight.common.catalogue.ingestion import ingest_folder
     from nearsight.common.catalogue.reference_folder import read_reference_folder
-    from nearsight.common.catalogue.training import check_catalogue_name, unknown_catalogue
 
     started = time.perf_counter()
     settings = _load(config, assignments, database)
@@ -133,9 +132,6 @@ def ingest(
         stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         if not cloud and not settings.database.exists():  # a mistake must not leave an empty database
             read_reference_folder(folder)
-            if not catalogue:
-                raise unknown_catalogue("", ())
-            check_catalogue_name(catalogue)
         access = stack.enter_context(
             _open(_Place(database, cloud, key, server_key, config, assignments), catalogue, create=True)
         )
@@ -367,6 +363,7 @@ def _open(place: _Place, catalogue: str, *, create: bool = False) -> Iterator[Ca
     """A catalogue in a database, opened with the settings of the daemon, or in a running cloud."""
     from nearsight.cloud.access import RemoteCatalogue, shell_channel
     from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+    from nearsight.common.catalogue.training import check_catalogue_name, unknown_catalogue
     from nearsight.common.recognition.object_recognizer import pin_threads
 
     if place.cloud:
@@ -384,6 +381,10 @@ def _open(place: _Place, catalogue: str, *, create: bool = False) -> Iterator[Ca
         )
     else:
         settings = _load(place.config, place.assignments, place.database)
+        if create and not settings.database.exists():  # a mistake must not leave an empty database
+            if not catalogue:
+                raise unknown_catalogue("", ())
+            check_catalogue_name(catalogue)
         pin_threads()
         with (
             _open_store(settings, create=create) as store,

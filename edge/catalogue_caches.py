@@ -18,7 +18,7 @@ from nearsight.common.background.futures import completed, failed, pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.catalogue.training import choose_catalogue
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.errors import NearsightError, NotFound, Overloaded, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import catalogues_of, when_done
@@ -237,7 +237,7 @@ class CatalogueCaches:
         cache = make()
         try:
             cache.start(store.load(catalogue) if store is not None else None)
-        except CorruptStore as error:
+        except NearsightError as error:
             self._log.error("a cache starts without its learnt state", catalogue=catalogue, error=str(error))
             cache.close()
             cache = make()
@@ -278,10 +278,9 @@ class CatalogueCaches:
         if isinstance(listed, NearsightError):
             return
         self.listed = listed
-        for catalogue in self._stored_names[: self._settings.catalogues_max]:
-            if catalogue in listed:
-                self.admit(catalogue)
-        self._stored_names = ()
+        stored, self._stored_names = self._stored_names, ()
+        for catalogue in [name for name in stored if name in listed][: self._settings.catalogues_max]:
+            self.admit(catalogue)
         for cache in self.all():
             if cache.name not in listed:
                 self._drop_if_gone(cache.name)
@@ -291,15 +290,13 @@ class CatalogueCaches:
                 cache.sync.sync()
 
     def _note_cloud(self, problem: str) -> None:
-        if bool(problem) != bool(self.cloud_problem):
-            if problem:
-                self._log.warning("cloud lost", error=problem)
-            else:
-                self._unconfirmed = {cache.name: cache.listing for cache in self.all()}
-                self.services.next_tiers.note_alive(CLOUD)
-                self._log.info("cloud reached", endpoint=self._settings.cloud)
         if problem and not self.cloud_lost:
             self._lost_at_s = self.services.clock.monotonic()
+            self._log.warning("cloud unreachable", endpoint=self._settings.cloud, error=problem)
+        elif not problem and self.cloud_problem:
+            self._unconfirmed = {cache.name: cache.listing for cache in self.all()}
+            self.services.next_tiers.note_alive(CLOUD)
+            self._log.info("cloud reached", endpoint=self._settings.cloud)
         self.cloud_problem = problem
 
 

@@ -143,9 +143,7 @@ class EdgeDaemon:
         try:
             self._server.start()
         except BaseException:
-            self._cloud.close()
-            if self._store is not None:
-                self._store.close()
+            self.stop(0.0)
             raise
         self._background.start()
         self.caches.start()

@@ -177,6 +177,8 @@ class ProfileMeasurement:
         self._closed = True
 
     def _measure(self, models: tuple[ObjectModel, ...] | NearsightError) -> None:
+        if self._closed:
+            return
         services, log = self.services, get_logger("profile").bind(catalogue=self.catalogue)
         self._fetching = False
         if isinstance(models, NearsightError) or not models:

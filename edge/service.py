@@ -29,13 +29,13 @@ from nearsight.edge.cloud_client import error_of_cloud
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.inference.stage import NetworkStage
 from nearsight.edge.query import EdgeQuery
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.standby.standbys import Standbys
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
-EDGE, CLOUD = "edge", "cloud"
+EDGE = "edge"
 _EXTRACTION_MS = 10.0  # assumed before the catalogue has a cache
 
 

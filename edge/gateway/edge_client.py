@@ -179,5 +179,7 @@ def _edge_error(error: NearsightError) -> NearsightError:
             advice="check secret_key_file and edge_public_key of the gateway, and the edge's list of clients",
         )
     if isinstance(error, Unavailable):
-        return Unavailable(f"the edge is unavailable: {error.message}", advice=error.advice)
+        unavailable = Unavailable(f"the edge is unavailable: {error.message}", advice=error.advice)
+        unavailable.reached = error.reached
+        return unavailable
     return error

@@ -87,7 +87,7 @@ class GatewaySettings(DaemonSettings):
     """Name of this gateway in requests to the edge; the names of its clients are appended."""
     tokens: UserPath | None = None
     """File with the clients' tokens, from `nearsight gateway tokens`. If set, every request needs a token,
-    except those for the page, /healthz and /openapi.json."""
+    except those for the page, /healthz, /readyz and /openapi.json."""
     cors_origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may send requests, such as https://museum.example; "*": all."""
     trusted_proxies: tuple[str, ...] = ()

@@ -304,7 +304,7 @@ class Streams:
             edge = answer.hops[-1] if answer.hops else Hop("edge")
             self.turns.answered(edge.queue_ms, edge.compute_ms + edge.next_tier_ms)
         frame.stream.answer(frame, outcome)
-        if isinstance(answer, Unavailable):  # waiting frames would fail as well
+        if isinstance(answer, Unavailable) and not answer.reached:  # waiting frames would fail as well
             for waiting in self.turns.withdraw_all():
                 waiting.stream.refuse(waiting, answer)
         self._send_next()

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.files import write_atomically
@@ -39,7 +40,7 @@ class Token:
     """Hash of the token, in hexadecimal digits; empty for a client that needs no token."""
     catalogues: tuple[str, ...] = ()
     """Permitted catalogues; empty: all."""
-    rate_per_s: float | None = None
+    rate_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Photos per second; None: as in the settings."""
 
     def sees(self, catalogue: str) -> bool:
@@ -156,7 +157,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = ()  # neither a file nor its absence: the first call reads
         self.by_digest: Mapping[str, Token] = {}
         """Tokens by hash."""
         self.refresh()

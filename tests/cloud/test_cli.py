@@ -158,6 +158,8 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["objects", "list", "--cloud", CLOUD, "--key", "k"], 2, "go together"),
         (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),
         (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "was rejected"),
+        (["objects", "add", LILIES], 2, "no catalogue was named"),
+        (["objects", "add", LILIES, "--catalogue", "a b"], 2, "is not a valid catalogue name"),
         (["objects", "add", LILIES, "--metadata", "x"], 2, "KEY=VALUE"),
         (["--database", "x.db", "catalogues"], 2, "put it at the end: nearsight cloud catalogues"),
         (["objects", "remove", "\udcff", "--cloud", CLOUD], 2, r"'\udcff' is not valid UTF-8"),
@@ -178,7 +180,7 @@ def test_mistakes_get_one_line_and_an_exit_code(
     Path("cloud.toml").touch()
     assert main(["cloud", *arguments]) == code
     assert said in one_line_error(capsys)
-    if arguments[0] == "ingest":
+    if arguments[0] == "ingest" or "catalogue" in said:
         assert not database.exists(), "a mistake leaves no empty database"
 
 

@@ -1,9 +1,11 @@
 """The edge daemon: start, stop, health and metrics."""
 
 import math
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
+from structlog.testing import capture_logs
 
 from nearsight.cloud.network_intake import RemoteNetworks
 from nearsight.common.errors import (
@@ -54,6 +56,13 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_it_is_reachable(
             assert device.ask(photo(0)) == ("00", "cloud")
         finally:
             cloud.stop()
+
+
+def test_a_cloud_that_is_unreachable_at_the_start_is_one_line_of_the_log() -> None:
+    with capture_logs() as logs, running_edge("tcp://127.0.0.1:1") as edge:
+        wait_until(lambda: edge.caches.cloud_lost, what="the first poll")
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert (line["event"], line["endpoint"]) == ("cloud unreachable", "tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -119,15 +128,16 @@ def test_metrics_count_hits_misses_and_fetched_models(serve: Serve) -> None:
     assert 'nearsight_edge_misses_total{catalogue="museum"}' in text
 
 
-def test_a_port_in_use_is_reported(
-    edge: EdgeDaemon, cloud: ScriptedCloud, cache_settings: CacheSettings
+def test_a_port_in_use_is_reported_and_the_state_files_are_closed(
+    edge: EdgeDaemon, cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
 ) -> None:
-    taken = edge_server(edge.endpoint)
-    second = EdgeDaemon(
-        edge_settings(cloud.endpoint, cache=cache_settings, server=taken), DaemonMetrics("edge")
-    )
+    changes = {"cache": cache_settings, "state": tmp_path / "edge.db", "standby_mb": 50}
+    taken = edge_settings(cloud.endpoint, server=edge_server(edge.endpoint), **changes)
+    second = EdgeDaemon(taken, DaemonMetrics("edge"))
     with pytest.raises(AddressInUse):
         second.start()
+    with running_edge(cloud.endpoint, **changes):
+        pass
 
 
 def test_an_invalid_backend_prevents_the_start() -> None:

@@ -2,14 +2,23 @@
 
 import itertools
 from collections.abc import Callable
+from concurrent.futures import Future
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from nearsight.common.catalogue.answers import add_models
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.edge.quick_profile import decoy, fits, measure_quick_profile, sample_of
+from nearsight.common.rpc.call import Reply
+from nearsight.edge.profiler import Profiler
+from nearsight.edge.quick_profile import ProfileMeasurement, decoy, fits, measure_quick_profile, sample_of
+from nearsight.edge.settings import EdgeSettings
+from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
+from support.manual_background import ManualBackground
 from support.objects import random_model
 
 SETTINGS = RecognitionSettings(query_features=60)
@@ -54,6 +63,22 @@ def test_a_quick_profile_fits_until_the_catalogue_is_four_times_as_large() -> No
     assert fits(quick.model_copy(update={"largest_k": 128}), 100_000), "larger sizes are not measured"
     assert fits(quick.model_copy(update={"dataset": "museum"}), 100_000), "measured by `nearsight profile`"
     assert not fits(default_profile(), 1)
+
+
+def test_a_closed_measurement_leaves_the_profile_unchanged() -> None:
+    reply: Future[Reply] = Future()
+    services = Mock(background=ManualBackground(ManualClock()))
+    services.cloud.get_models.return_value = reply
+    profiler = Profiler(default_profile())
+    measurement = ProfileMeasurement("museum", lambda: {"only": 1}, profiler, EdgeSettings(), services)
+    measurement.update()
+    measurement.close()
+    blobs: list[bytes | memoryview] = []
+    response = GetObjectModelsResponse()
+    add_models(response, blobs, [random_model("only")], 10**6)
+    reply.set_result(Reply(response, tuple(map(memoryview, blobs)), (), 0, 0))
+    services.background.run()
+    assert profiler.profile == default_profile()
 
 
 def test_a_decoy_has_the_inner_distances_of_its_model_and_is_far_from_it() -> None:

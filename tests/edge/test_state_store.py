@@ -5,12 +5,20 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import ConfigurationError, DatabaseInUse, ForeignStore
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    DatabaseInUse,
+    DiskUnavailable,
+    ForeignStore,
+    NearsightError,
+)
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.profiler import Measured
@@ -282,6 +290,26 @@ def test_an_edge_starts_on_a_full_disk_and_stores_its_state_later(path: Path, cl
         wait_until(lambda: not edge.caches.journal_problem, what="the next write")
     with StateStore(path, ManualClock()) as store:
         assert store.load("museum").popularity
+
+
+def test_a_restarted_edge_creates_the_caches_of_all_stored_catalogues_that_the_cloud_has(
+    path: Path, cloud: ScriptedCloud
+) -> None:
+    learnt = Changes(PopularityChanges((), {"05": 7.0}))
+    with StateStore(path, ManualClock()) as store:
+        store.write({"a removed one": learnt, "museum": learnt})
+    with serving(cloud, state=path, catalogues_max=1) as (edge, _):
+        assert "05" in cache_of(edge).estimator.counts()
+
+
+@pytest.mark.parametrize("error", [CorruptStore("damaged"), DiskUnavailable("the disk fails")])
+def test_a_cache_whose_state_cannot_be_read_starts_without_it(
+    path: Path, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch, error: NearsightError
+) -> None:
+    monkeypatch.setattr(StateStore, "load", Mock(side_effect=error))
+    with serving(cloud, state=path) as (edge, device):
+        device.ask(photo(0))
+        assert cache_of(edge).listing.versions
 
 
 def test_without_its_folder_a_state_is_refused(path: Path) -> None:

@@ -158,7 +158,10 @@ export class Recognizer {
         } catch {
             throw unreachable();
         }
-        const body = await response.json().catch(() => null);
+        const body = await response.json().catch((error) => {
+            if (!(error instanceof SyntaxError)) throw unreachable(); // the connection ended within the answer
+            return null;
+        });
         if (response.ok && body) return body;
         const { code, message, advice } = body?.error ?? {};
         throw new NearsightError(

@@ -38,6 +38,7 @@ const recognizer = () => new Recognizer(".", { token, catalogue });
 async function offerCatalogues() {
     if (catalogue) return;
     const names = await recognizer().catalogues().catch(() => []);
+    if (catalogue) return; // another listing arrived first, and the visitor may have chosen
     collection.lastElementChild.replaceChildren(...names.map((name) => new Option(name)));
     collection.hidden = names.length < 2;
     catalogue = names[0] ?? "";

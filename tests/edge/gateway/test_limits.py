@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from nearsight.common.errors import InvalidImage, Overloaded, Unauthenticated
+from nearsight.common.errors import InvalidImage, Overloaded, Unauthenticated, Unavailable
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gateway import (
@@ -179,6 +179,27 @@ def test_the_newest_frame_of_a_stream_takes_the_place_of_one_that_waits(
         for answer in held:
             answer.set_result(response("edge"))
         assert sorted(late.read()["frame"] for _ in range(2)) == [1, 3]
+
+
+def test_an_unavailable_answer_to_one_stream_fails_no_waiting_frame_of_another(edge: ScriptedEdge) -> None:
+    """As of an edge that does not reach its cloud: it still recognises the objects in its cache."""
+    held = hold_answers(edge)
+    with running_gateway(edge.endpoint) as browser, browser.stream() as busy, browser.stream() as other:
+        busy.read()
+        other.read()
+        for number in (1, 2, 3):
+            busy.send(number, IMAGE)
+        wait_until(lambda: len(held) == 3, what="the frames of the first stream at the edge")
+        other.send(1, IMAGE)
+        wait_until(lambda: len(held) == 4, what="no free place at the edge")
+        other.send(2, IMAGE)
+        other.send(3, IMAGE)
+        assert other.read() == {"type": "superseded", "frame": 2}
+        edge.recognition.answer = always("edge")
+        held[0].set_exception(Unavailable("the edge cannot reach the cloud"))
+        answer = other.read()
+        assert (answer["type"], answer["frame"]) == ("answer", 3)
+        assert busy.read()["error"]["code"] == "UNAVAILABLE"
 
 
 def test_a_frame_that_is_too_long_ends_the_stream_with_1009(edge: ScriptedEdge) -> None:

@@ -88,6 +88,17 @@ def test_a_gateway_that_cannot_be_reached_is_unavailable(page: Page, gateway: Sc
     assert (found["name"], found["code"]) == ("NearsightError", "UNAVAILABLE")
 
 
+def test_a_gateway_whose_answer_breaks_off_is_unavailable(page: Page, gateway: ScriptedGateway) -> None:
+    page.evaluate(
+        """() => {
+            const broken = () => new ReadableStream({start: (body) => body.error(new TypeError("reset"))});
+            globalThis.fetch = async () => new Response(broken());
+        }"""
+    )
+    found = page.evaluate("outcome(recognizer().catalogues())")
+    assert (found["name"], found["code"]) == ("NearsightError", "UNAVAILABLE")
+
+
 def test_a_question_ends_at_its_deadline(page: Page, gateway: ScriptedGateway) -> None:
     gateway.replies = [None]
     found = page.evaluate("outcome(recognizer().recognize(new Blob(['text']), {timeoutMs: 50}))")

@@ -240,6 +240,21 @@ def test_the_visitor_chooses_once_an_edge_that_was_away_lists_its_catalogues(vis
     expect(visit.page.get_by_label("Collection")).to_be_visible()
 
 
+def test_a_late_listing_does_not_replace_the_catalogue_that_the_visitor_chose(visit: Visit) -> None:
+    visit.gateway.replies = [None, (200, {"catalogues": [{"name": "east"}, {"name": "west"}]})]
+    visit.page.reload()
+    until(visit.page, lambda: len(visit.gateway.requests) == 2, "the first listing, which is late")
+    late = visit.gateway.requests[1]
+    visit.start(answer())
+    visit.page.get_by_label("Collection").select_option("west")
+    with visit.page.expect_event("requestfailed"):
+        late.abort()
+    visit.gateway.replies = [(200, answer())]
+    visit.choose(photo(64, 48))
+    until(visit.page, lambda: visit.gateway.requests[-1].request.method == "POST", "the photo")
+    assert "/catalogues/west/" in visit.gateway.requests[-1].request.url
+
+
 def test_another_reason_replaces_the_former(visit: Visit) -> None:
     for message in ("first reason", "second reason"):
         visit.page.evaluate(

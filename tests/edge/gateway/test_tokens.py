@@ -79,9 +79,13 @@ def test_an_impossible_rate_is_refused(file: Path, rate_per_s: float) -> None:
 
 
 MISSPELT = json.dumps([{"name": "visitors", "sha256": digest_of("x"), "catalogue": ["museum"]}])
+RATE = '[{{"name": "visitors", "sha256": "x", "rate_per_s": {}}}]'
 
 
-@pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00", MISSPELT])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", '[{"name": "x"}]', "\x00", MISSPELT, *map(RATE.format, ("0", "-1", "NaN", "Infinity"))],
+)
 def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, content: str) -> None:
     add_token(file, "visitors")
     tokens = TokenFile(file)
@@ -94,6 +98,12 @@ def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, cont
     file.unlink()
     tokens.refresh()
     assert not tokens.by_digest
+
+
+def test_a_path_that_leads_through_a_file_is_a_startup_error(file: Path) -> None:
+    file.touch()
+    with pytest.raises(ConfigurationError, match="cannot read the tokens"):
+        TokenFile(file / "tokens.json")
 
 
 def test_a_revocation_whose_read_failed_is_loaded_later_and_the_failure_is_logged_once(
