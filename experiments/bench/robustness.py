@@ -191,7 +191,7 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
     row["photos"] = min(one["photos"] for one in tried)
     row["slower_range"] = [round(pick(one["slower"] for one in tried), 2) for pick in (min, max)]
     reasons = [one[name] for name in ("ended", "broken") for one in tried if one[name]][:2]
-    if (more_mib := row["most_mib"] - row["quiet_mib"]) > MAX_ADDED_MIB:
+    if (more_mib := max(one["most_mib"] - one["quiet_mib"] for one in tried)) > MAX_ADDED_MIB:
         reasons.append(f"{more_mib:.0f} MiB of additional memory")
     if (more := max(one["more_threads"] for one in tried)) > MAX_ADDED_THREADS:
         reasons.append(f"{more} additional threads")
