@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 from websockets.asyncio.client import connect
 
+from nearsight.common.errors import Unavailable
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.gateway import Deployment, deployed, photos_of
@@ -199,6 +200,11 @@ async def all_streams(
         Counters to update.
     opening_s : float
         Delay of the first picture.
+
+    Raises
+    ------
+    ExceptionGroup
+        With `Unavailable`, if the gateway closed a stream.
     """
     begins_s = time.monotonic() + opening_s
     async with asyncio.TaskGroup() as group:
@@ -212,7 +218,7 @@ async def _one_stream(
     rng = random.Random(number)
     due_s: dict[int, float] = {}
     ends_s = begins_s + seconds
-    async with connect(url, compression=None) as connection:
+    async with connect(url, compression=None) as connection, asyncio.TaskGroup() as group:
         allowed = int(json.loads(await connection.recv())["credits"])
         free = asyncio.Semaphore(allowed)
 
@@ -231,8 +237,9 @@ async def _one_stream(
                 else:
                     seen.errors[answer["error"]["code"]] += 1
                 free.release()
+            raise Unavailable(f"the gateway closed a stream: {connection.close_reason or 'no reason given'}")
 
-        reading = asyncio.create_task(read())
+        reading = group.create_task(read())
         at_s, period_s = begins_s + rng.random() / PER_SECOND, 1 / PER_SECOND
         exhibit = frame = 0
         while at_s < ends_s:
@@ -252,5 +259,4 @@ async def _one_stream(
             async with asyncio.timeout(_DRAIN_S):
                 for _ in range(allowed):
                     await free.acquire()
-        await connection.close()
         reading.cancel()

@@ -1,11 +1,13 @@
 """The benchmark of the gateway: latencies and counts, with a scripted edge."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
@@ -55,6 +57,24 @@ def test_each_frame_of_a_stream_has_one_counted_outcome(fails: bool) -> None:
     assert (seen.answered, seen.errors["INTERNAL"]) == outcomes
     assert sum(outcomes) > 0
     assert sum(outcomes) + seen.superseded == seen.sent  # a busy machine supersedes frames
+
+
+def test_a_stream_that_the_gateway_closes_ends_the_measurement() -> None:
+    async def close(connection: ServerConnection) -> None:
+        await connection.send(json.dumps({"credits": 1}))
+        await connection.recv()
+        await connection.close(1001, "the gateway stops")
+
+    async def measure() -> None:
+        async with serve(close, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            streams = all_streams(f"ws://127.0.0.1:{port}", [[b"one"]], 1, 600.0, Seen(), opening_s=0.0)
+            await asyncio.wait_for(streams, 20.0)
+
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(Unavailable, match="closed a stream: the gateway stops"), flatten_subgroups=True
+    ):
+        asyncio.run(measure())
 
 
 @pytest.mark.parametrize(
