@@ -155,7 +155,7 @@ def run_cells(
     experiment: Experiment,
     options: RunOptions,
     out: Path,
-    advance: Callable[[int], None],
+    advance: Callable[[], None],
     begin: Callable[[str], None] = lambda _key: None,
 ) -> None:
     """Measure the missing cells and write ``rows.csv``.
@@ -177,7 +177,7 @@ def run_cells(
 
     def keep(key: str, rows: Sequence[Row]) -> None:
         folder.keep_cell(key, [{**provenance, **row} for row in rows])
-        advance(1)
+        advance()
 
     processes = experiment.processes(options)
     if processes > 1 and len(missing) > 1:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,11 @@ if __name__ == "__main__":
 
 def run(experiment: Squares, out: Path, options: RunOptions | None = None, *, fresh: bool = False) -> int:
     options = options or RunOptions()
-    steps: list[int] = []
+    steps = count()
     prepare(experiment, options, out, fresh=fresh)
-    run_cells(experiment, options, out, steps.append)
+    run_cells(experiment, options, out, lambda: next(steps))
     conclude(experiment, out)
-    return sum(steps)
+    return next(steps)
 
 
 def test_a_run_writes_rows_summary_and_picture_with_their_provenance(tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ class FewSquares(SquaresWithFewer):
 
 def measure(experiment: Experiment, out: Path, options: RunOptions = ALL) -> None:
     prepare(experiment, options, out)
-    run_cells(experiment, options, out, lambda _cells: None)
+    run_cells(experiment, options, out, lambda: None)
 
 
 def test_cells_that_another_experiment_measured_are_adopted(tmp_path: Path) -> None:
@@ -304,7 +305,7 @@ def test_cells_that_another_experiment_measured_are_adopted(tmp_path: Path) -> N
     all_of_them = SquaresWithFewer()
     prepare(all_of_them, ALL, tmp_path / "all")
     assert adopt_cells(all_of_them, ALL, tmp_path / "all", tmp_path / "few") == 2
-    run_cells(all_of_them, ALL, tmp_path / "all", lambda _cells: None)
+    run_cells(all_of_them, ALL, tmp_path / "all", lambda: None)
     assert all_of_them.measured == ["n-2", "n-3"]
 
 
@@ -328,7 +329,7 @@ def adopted(folder: Path) -> list[StoredRow]:
     experiment = SquaresWithFewer()
     prepare(experiment, ALL, folder / "all")
     adopt_cells(experiment, ALL, folder / "all", folder / "few")
-    run_cells(experiment, ALL, folder / "all", lambda _cells: None)
+    run_cells(experiment, ALL, folder / "all", lambda: None)
     return stored_rows(folder / "all" / "rows.csv")
 
 
