@@ -122,6 +122,15 @@ def test_a_device_is_measured_with_several_numbers_of_features(
         assert one.extraction_ms > 0
 
 
+def test_an_unknown_backend_is_refused_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(folder / "p.json")
+    assert main(["profile", str(folder), "--out", out, "--backend", "no-such"]) == 5
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "no classifier backend 'no-such'" in said
+
+
 @pytest.mark.parametrize("features", ["", "10", "few"])
 def test_invalid_numbers_of_features_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], features: str
