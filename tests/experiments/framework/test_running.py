@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
+from nearsight.common.errors import CorruptStore, InternalError, InvalidArgument, NotFound, Unavailable
 from nearsight.experiments.framework import running
 from nearsight.experiments.framework.experiment import Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import mean_and_spread
@@ -37,7 +37,7 @@ from nearsight.experiments.framework.running import (
     run_cells,
 )
 from support.leash import ended, leashed
-from support.squares import Squares, SquaresAtOnce
+from support.squares import Killed, Squares, SquaresAtOnce
 from support.waiting import wait_until
 
 FEW, ALL = RunOptions(smoke=True), RunOptions()
@@ -369,6 +369,11 @@ def test_cells_of_other_settings_are_not_adopted(tmp_path: Path) -> None:
 def test_an_option_that_the_experiment_does_not_use_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"squares does not use --{name}; leave out --{name}"):
         check(Squares(), replace(FEW, **{name: value}))
+
+
+def test_the_sudden_end_of_a_process_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="process that measured a part ended suddenly"):
+        measure(Killed(), tmp_path)
 
 
 @pytest.mark.system
