@@ -131,6 +131,20 @@ def test_an_unknown_backend_is_refused_before_any_work(
     assert "no classifier backend 'no-such'" in said
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--features", "200"], "--features needs --device"),
+        (["--device", "--query-features", "300"], "--query-features has no effect with --device"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["profile", str(folder), "--out", str(folder / "p.json"), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("features", ["", "10", "few"])
 def test_invalid_numbers_of_features_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], features: str
