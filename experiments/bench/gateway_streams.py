@@ -130,6 +130,10 @@ def _run(
         took_s = time.monotonic() - began_s
         after_s = running.gateway.cpu_s(), running.edge.cpu_s()
         seen, client_cpu_s = answer_of(clients, 60.0)
+    if not seen.ages_ms:
+        raise Unavailable(
+            "no picture was answered while pictures were sent", advice="is the machine too busy?"
+        )
     answered = seen.answered
     lost = seen.sent - answered - seen.superseded - sum(seen.errors.values())
     p50_ms, p95_ms = percentiles(seen.ages_ms, 50, 95)

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
-from nearsight.experiments.bench import gateway
+from nearsight.experiments.bench import gateway, gateway_streams
 from nearsight.experiments.bench.gateway_streams import Seen, all_streams
 from support.gateway import STREAM, ScriptedEdge, running_gateway
 from support.recognition_server import failing
@@ -75,6 +77,17 @@ def test_a_stream_that_the_gateway_closes_ends_the_measurement() -> None:
         pytest.RaisesExc(Unavailable, match="closed a stream: the gateway stops"), flatten_subgroups=True
     ):
         asyncio.run(measure())
+
+
+def test_streams_without_an_answer_in_time_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = SimpleNamespace(pid=os.getpid(), cpu_s=lambda: 0.0)
+    running = SimpleNamespace(gateway=daemon, edge=daemon, url=lambda *_: "")
+    polls = iter((False, True))
+    clients = SimpleNamespace(poll=lambda _timeout_s: next(polls))
+    monkeypatch.setattr(gateway_streams, "child", lambda *_: nullcontext(clients))
+    monkeypatch.setattr(gateway_streams, "answer_of", lambda *_: (Seen(sent=3, answered=3), 1.0))
+    with pytest.raises(Unavailable, match="no picture was answered while"):
+        gateway_streams._run(running, [[b"one"]], 1, 1.0)
 
 
 @pytest.mark.parametrize(
