@@ -83,7 +83,6 @@ def test_the_json_is_the_profile_and_unreadable_images_are_named_on_standard_err
     [
         (["--sizes", "1,many"], "--sizes"),
         (["--sizes", "5"], "between 1 and 4"),
-        (["--backend", "no-such"], "no-such"),
         (["--seed", "-1"], "--seed"),
         (["--figure", "figure.nonsense"], "figure.nonsense"),
         (["--figure", "p.json"], "p.json"),
