@@ -48,7 +48,8 @@ def classifier(
         list[str] | None, typer.Option("--backend", help="Only this one; may be repeated.")
     ] = None,
     query_features: Annotated[
-        int | None, typer.Option("--query-features", metavar="N", min=50, help="Features per photo.")
+        int | None,
+        typer.Option("--query-features", metavar="N", min=50, max=10_000, help="Features per photo."),
     ] = None,
     photos: Annotated[
         Path | None, typer.Option("--photos", metavar="DIR", help="A data set instead of a generated museum.")
