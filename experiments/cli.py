@@ -198,7 +198,7 @@ def _measure(found: Experiment, options: RunOptions, folder: Path, fresh: bool) 
 
     cells, missing = cells_of(found, options), missing_cells(found, options, folder)
     with cell_progress(found.name, len(cells), len(cells) - len(missing), fresh=fresh) as progress:
-        run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
+        run_cells(found, options, folder, progress.finish, progress.begin)
 
 
 def _variant(on: str, costs: str) -> str:

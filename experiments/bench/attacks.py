@@ -238,7 +238,7 @@ def burst(victim: Victim) -> Outcome:
         channels = [stack.enter_context(victim.channel(client_id=f"guest-{n}")) for n in range(50)]
         with ThreadPoolExecutor(200) as pool:
             list(pool.map(client, range(200), 4 * channels))
-    median_ms = sorted(refusals_ms)[len(refusals_ms) // 2] if refusals_ms else 0.0
+    median_ms = statistics.median(refusals_ms) if refusals_ms else 0.0
     per_s = counts["answered"] / victim.seconds
     figures = {"refusal_median_ms": round(median_ms, 1), "answered_per_s": round(per_s, 2)}
     broken = f"refusals take {median_ms:.0f} ms" if median_ms > 100 else ""

@@ -70,6 +70,8 @@ class _Series:
         return {
             "backend": self.name,
             "objects": len(self.recognizer),
+            "photos": relevant,
+            "unknown_photos": len(self.answers) - relevant,
             "build_ms": round(self.build_ms, 3),
             "match_ms": round(statistics.median(self.total_ms), 4),
             "recall": round(right / relevant, 4) if relevant else 0.0,
@@ -96,7 +98,7 @@ def run(
     backends : sequence of str
         Names of backends; empty for all.
     photos, unknown_photos : int
-        Photos of objects in the catalogue, and of others.
+        Photos of objects in the catalogue, and of others; fewer if the data set has fewer.
     query_features : int
         Features per photo.
     folder : Path, optional
@@ -147,8 +149,6 @@ def run(
         "threads": 1,
         "query_features": query_features,
         "training_features": settings.training_features,
-        "photos": photos,
-        "unknown_photos": unknown_photos,
         "data": str(folder) if folder else f"generated museum, seed {_SEED}",
         "match_ms": "match and verification",
         "without_early_stop": list(PEERS),

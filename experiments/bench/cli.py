@@ -48,7 +48,8 @@ def classifier(
         list[str] | None, typer.Option("--backend", help="Only this one; may be repeated.")
     ] = None,
     query_features: Annotated[
-        int | None, typer.Option("--query-features", metavar="N", min=50, help="Features per photo.")
+        int | None,
+        typer.Option("--query-features", metavar="N", min=50, max=10_000, help="Features per photo."),
     ] = None,
     photos: Annotated[
         Path | None, typer.Option("--photos", metavar="DIR", help="A data set instead of a generated museum.")
@@ -213,14 +214,17 @@ def all_benchmarks(
 
     Not included are page, gateway, robustness and soak.
     """
-    from nearsight.experiments.bench.museum import bench_museum, bench_photos
+    require_experiments("bench all", ("onnx",), extra="inference")
+    from nearsight.experiments.bench.museum import bench_datasets, bench_museum
+    from nearsight.experiments.datasets.evaluation import datasets_in
 
+    datasets = datasets_in(photos) if photos else ()  # unusable photos fail before the measurements
     benchmarks: list[Run] = [
         *(_benchmark(name, quick) for name in ("classifier", *_QUICK)),
         partial(bench_museum, out, quick),
     ]
-    if photos:
-        benchmarks.append(lambda _tell: bench_photos(photos, "photos", "Real photos"))
+    if datasets:
+        benchmarks.append(lambda _tell: bench_datasets(datasets, "photos", "Real photos"))
     _run(benchmarks, out, as_json)
 
 

@@ -106,7 +106,7 @@ def answer_of(child: Connection, timeout_s: float) -> Any:
     try:
         if child.poll(timeout_s):
             return child.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         raise InternalError(
             "a client of the benchmark ended with an error; see its traceback above"
         ) from None

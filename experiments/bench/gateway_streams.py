@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 from websockets.asyncio.client import connect
 
+from nearsight.common.errors import Unavailable
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.gateway import Deployment, deployed, photos_of
@@ -129,6 +130,10 @@ def _run(
         took_s = time.monotonic() - began_s
         after_s = running.gateway.cpu_s(), running.edge.cpu_s()
         seen, client_cpu_s = answer_of(clients, 60.0)
+    if not seen.ages_ms:
+        raise Unavailable(
+            "no picture was answered while pictures were sent", advice="is the machine too busy?"
+        )
     answered = seen.answered
     lost = seen.sent - answered - seen.superseded - sum(seen.errors.values())
     p50_ms, p95_ms = percentiles(seen.ages_ms, 50, 95)
@@ -199,6 +204,11 @@ async def all_streams(
         Counters to update.
     opening_s : float
         Delay of the first picture.
+
+    Raises
+    ------
+    ExceptionGroup
+        With `Unavailable`, if the gateway closed a stream.
     """
     begins_s = time.monotonic() + opening_s
     async with asyncio.TaskGroup() as group:
@@ -212,7 +222,7 @@ async def _one_stream(
     rng = random.Random(number)
     due_s: dict[int, float] = {}
     ends_s = begins_s + seconds
-    async with connect(url, compression=None) as connection:
+    async with connect(url, compression=None) as connection, asyncio.TaskGroup() as group:
         allowed = int(json.loads(await connection.recv())["credits"])
         free = asyncio.Semaphore(allowed)
 
@@ -231,8 +241,9 @@ async def _one_stream(
                 else:
                     seen.errors[answer["error"]["code"]] += 1
                 free.release()
+            raise Unavailable(f"the gateway closed a stream: {connection.close_reason or 'no reason given'}")
 
-        reading = asyncio.create_task(read())
+        reading = group.create_task(read())
         at_s, period_s = begins_s + rng.random() / PER_SECOND, 1 / PER_SECOND
         exhibit = frame = 0
         while at_s < ends_s:
@@ -252,5 +263,4 @@ async def _one_stream(
             async with asyncio.timeout(_DRAIN_S):
                 for _ in range(allowed):
                     await free.acquire()
-        await connection.close()
         reading.cancel()

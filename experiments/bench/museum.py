@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
+from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.evaluation import (
     datasets_in,
     evaluate_together,
@@ -28,12 +29,14 @@ def bench_museum(folder: Path, quick: bool, report_step: ReportStep) -> Benchmar
     museum = folder / f"museum-{settings.objects}"
     generate_museum(museum, settings, workers=os.cpu_count() or 1)
     report_step(f"museum: recognising {settings.objects + settings.unknown_photos} photos")
-    return bench_photos([museum], "museum", f"A generated museum of {settings.objects} objects")
+    return bench_datasets(
+        datasets_in([museum]), "museum", f"A generated museum of {settings.objects} objects"
+    )
 
 
-def bench_photos(folders: Sequence[Path], name: str, title: str) -> Benchmark:
+def bench_datasets(datasets: Sequence[Dataset], name: str, title: str) -> Benchmark:
     """Recall and precision on data sets, all in one catalogue."""
-    reports = evaluate_together(datasets_in(folders), RecognitionSettings())
+    reports = evaluate_together(datasets, RecognitionSettings())
     columns, rows = table_of(reports)
     formats = {column: f"{{{column}}}" for column in columns}
     table = [dict(zip(columns, row, strict=True)) for row in rows]

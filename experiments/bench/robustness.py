@@ -190,8 +190,9 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
             row[name] = round(statistics.median(values) if "mib" not in name else max(values), 3)
     row["photos"] = min(one["photos"] for one in tried)
     row["slower_range"] = [round(pick(one["slower"] for one in tried), 2) for pick in (min, max)]
-    reasons = [one[name] for name in ("ended", "broken") for one in tried if one[name]][:2]
-    if (more_mib := row["most_mib"] - row["quiet_mib"]) > MAX_ADDED_MIB:
+    stated = (one[name] for name in ("ended", "broken") for one in tried if one[name])
+    reasons = [*dict.fromkeys(stated)][:2]
+    if (more_mib := max(one["most_mib"] - one["quiet_mib"] for one in tried)) > MAX_ADDED_MIB:
         reasons.append(f"{more_mib:.0f} MiB of additional memory")
     if (more := max(one["more_threads"] for one in tried)) > MAX_ADDED_THREADS:
         reasons.append(f"{more} additional threads")
@@ -202,7 +203,7 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
     if scenario.honest and row["recovery_s"] > MAX_RECOVERY_S:
         reasons.append(f"recovery takes {row['recovery_s']:.1f} s")
     row["reached"] = not reasons
-    row["verdict"] = f"MISSED: {'; '.join(dict.fromkeys(reasons))}" if reasons else "reached"
+    row["verdict"] = f"MISSED: {'; '.join(reasons)}" if reasons else "reached"
     row["rounds"] = [dict(one) for one in tried]
     return row
 

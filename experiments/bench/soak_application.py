@@ -107,7 +107,7 @@ class Application:
     def receive_results(self) -> None:
         """Receive its latest results."""
         while self._pipe.poll():
-            self._tally = self._pipe.recv()
+            self._tally = answer_of(self._pipe, 0.0)
 
     def end(self) -> Tally:
         """Let it wait for its last outcomes and end; return all its results."""

@@ -28,7 +28,8 @@ def evaluate(
     ],
     backend: Annotated[str, typer.Option("--backend", help="Classifier backend.")] = "auto",
     query_features: Annotated[
-        int | None, typer.Option("--query-features", metavar="N", min=50, help="Features per photo.")
+        int | None,
+        typer.Option("--query-features", metavar="N", min=50, max=10_000, help="Features per photo."),
     ] = None,
     serving: Annotated[
         bool, typer.Option("--serving", help="Use the default settings of the daemons.")

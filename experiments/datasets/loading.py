@@ -133,9 +133,13 @@ def _named_queries(folder: Path, object_ids: Set[str]) -> tuple[tuple[Query, ...
     InvalidArgument
         If no photo is named after an object.
     """
-    subfolders = [sub for sub in _subfolders(folder) if sub.name in object_ids]
-    found = [Query(path, sub.name) for sub in subfolders for path in images_in(sub)]
+    found: list[Query] = []
     nameless = 0
+    for sub in _subfolders(folder):
+        if sub.name in object_ids:
+            found += (Query(path, sub.name) for path in images_in(sub))
+        else:
+            nameless += len(images_in(sub))
     for path in images_in(folder):
         object_id = _named_object(path.stem, object_ids)
         if object_id is None and not path.stem.lower().startswith(_UNKNOWN):

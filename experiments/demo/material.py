@@ -86,10 +86,10 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     InternalError
         If an exhibit was rejected by the catalogue.
     """
-    museum = folder / f"museum-{scenario.objects}-seed{scenario.seed}-v{VERSION}"
     settings = MuseumSettings(
         scenario.objects, scenario.seed, photos_per_object=1, unknown_photos=scenario.unknown_photos
     )
+    museum = museum_folder(folder, settings)
     workers = os.cpu_count() or 1
     generate_museum(museum, settings, workers=workers, progress=stage("generating the museum"))
     database = museum / "cloud.db"
@@ -115,6 +115,12 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
         for place, planned in ((folder / "traces", before), (folder / "traces" / "longer", requests))
     )
     return Material(museum, database, profile, traces, extended_traces)
+
+
+def museum_folder(folder: Path, settings: MuseumSettings) -> Path:
+    """Folder of a museum; its name states everything in which the museums of demos differ."""
+    size = f"{settings.objects}-{settings.unknown_photos}"
+    return folder / f"museum-{size}-seed{settings.seed}-v{VERSION}"
 
 
 def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:

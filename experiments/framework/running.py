@@ -13,6 +13,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from multiprocessing import connection
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from matplotlib import rc_context
 
-from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.errors import CorruptStore, InternalError, InvalidArgument, NotFound
 from nearsight.common.inference.process_memory import end_with_parent
 from nearsight.experiments.framework.drawing import STYLE, save
 from nearsight.experiments.framework.environment import describe_environment
@@ -155,7 +156,7 @@ def run_cells(
     experiment: Experiment,
     options: RunOptions,
     out: Path,
-    advance: Callable[[int], None],
+    advance: Callable[[], None],
     begin: Callable[[str], None] = lambda _key: None,
 ) -> None:
     """Measure the missing cells and write ``rows.csv``.
@@ -177,7 +178,7 @@ def run_cells(
 
     def keep(key: str, rows: Sequence[Row]) -> None:
         folder.keep_cell(key, [{**provenance, **row} for row in rows])
-        advance(1)
+        advance()
 
     processes = experiment.processes(options)
     if processes > 1 and len(missing) > 1:
@@ -212,6 +213,8 @@ def run_in_processes(
     ------
     Exception
         The exception that a cell raised.
+    InternalError
+        If a process ended before its cell.
     """
     before = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
@@ -220,13 +223,18 @@ def run_in_processes(
         running = {pool.submit(run_cell, experiment, options, one): key for key, one in cells.items()}
         for done in as_completed(running):
             yield running[done], done.result()
-    except BaseException:
+    except BaseException as error:
         pool.shutdown(wait=False, cancel_futures=True)
         # The pool's thread reaps the processes: `join` could return early here. That thread is not waited
         # for, because it may read a result of which a process wrote only a part.
         for process in set(multiprocessing.active_children()) - before:
             process.terminate()
             connection.wait([process.sentinel])
+        if isinstance(error, BrokenProcessPool):
+            raise InternalError(
+                "a process that measured a part ended suddenly",
+                advice="was it killed because the memory was full? See the log of the kernel",
+            ) from error
         raise
     pool.shutdown()
 

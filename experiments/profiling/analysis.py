@@ -13,6 +13,7 @@ from dataclasses import replace
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.extraction import side_px_for
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.training import train_references
@@ -80,6 +81,8 @@ def analyse(
 
     Raises
     ------
+    ConfigurationError, MissingDependency
+        If there is no such backend, or it is not installed.
     InvalidArgument
         If a number of features is out of range, no object or no photo is usable, or no profile can be fitted
         to the measurements.
@@ -89,6 +92,8 @@ def analyse(
             f"numbers of features must be between 50 and 10000, got {list(features)}",
             advice="for example --features 200,400,600,800",
         )
+    # Fails here if the backend is not installed, not after the training.
+    ObjectRecognizer.build((), settings)
     training = progress("training objects", len(dataset.references))
     models, failures = train_references(dataset.references, settings, training)
     skipped = [f"{object_id}: {error.message}" for object_id, error in failures.items()]

@@ -29,7 +29,9 @@ def profile(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Data set: references and photos of them.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Profile file to write.")] = Path("profile.json"),
     backend: Annotated[str, typer.Option(help="Classifier backend.")] = "auto",
-    query_features: Annotated[int, typer.Option(metavar="N", help="Features per photo.")] = 800,
+    query_features: Annotated[
+        int | None, typer.Option(metavar="N", help="Features per photo of an edge; default: 800.")
+    ] = None,
     sizes: Annotated[
         str, typer.Option(metavar="K,K,…", help="Cache sizes; default: 1 and fractions of all objects.")
     ] = "",
@@ -45,8 +47,9 @@ def profile(
         bool, typer.Option("--device", help="Profile a device: small caches, several numbers of features.")
     ] = False,
     features: Annotated[
-        str, typer.Option(metavar="N,N,…", help="Numbers of features, with --device.")
-    ] = "200,400,600,800",
+        str | None,
+        typer.Option(metavar="N,N,…", help="Numbers of features, with --device; default: 200,400,600,800."),
+    ] = None,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="FILE.png", help="Picture of the measurements; default: beside the profile."),
@@ -58,13 +61,17 @@ def profile(
     --device to `nearsight device --profile FILE`.
     """
     require_experiments("profile", ("matplotlib", "sklearn"))
+    if features is not None and not device:
+        raise InvalidArgument("--features needs --device", advice="for an edge, give --query-features")
+    if query_features is not None and device:
+        raise InvalidArgument("--query-features has no effect with --device", advice="give --features")
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.device.prefetching.device_profile import DeviceProfile
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.framework.drawing import check_picture, picture_path
-    from nearsight.experiments.profiling.analysis import analyse
+    from nearsight.experiments.profiling.analysis import FEATURE_COUNTS, analyse
     from nearsight.experiments.profiling.measuring import ProfilingPlan, Progress
     from nearsight.experiments.profiling.picture import draw_profiles
 
@@ -79,10 +86,11 @@ def profile(
     plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
     if quick:
         plan = plan.shortened()
+    settings, counts = RecognitionSettings(backend=backend), None
     if device:
-        settings, counts = RecognitionSettings(backend=backend), _parse_numbers(features, "--features")
-    else:
-        settings, counts = RecognitionSettings(backend=backend, query_features=query_features), None
+        counts = FEATURE_COUNTS if features is None else _parse_numbers(features, "--features")
+    elif query_features is not None:
+        settings = RecognitionSettings(backend=backend, query_features=query_features)
     dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
     with ExitStack() as bars:
 

@@ -43,7 +43,13 @@ def test_the_json_has_rows_and_environment(result: Benchmark) -> None:
     content = result.content()
     assert json.loads(json.dumps(content)) == content
     assert list(content) == ["rows", "environment"]
-    assert set(content["rows"][0]) == {"backend", "objects", "build_ms", "match_ms", "recall", "precision"}
+    names = {"backend", "objects", "photos", "unknown_photos", "build_ms", "match_ms", "recall", "precision"}
+    assert set(content["rows"][0]) == names
+
+
+def test_the_photos_that_were_measured_are_counted(folder: Path) -> None:
+    rows = measured(folder, backends=("exact",), objects=(2, 6), photos=40, unknown_photos=3).rows
+    assert [(row["photos"], row["unknown_photos"]) for row in rows] == [(2, 3), (6, 0)]
 
 
 def test_the_ratio_to_flann_has_quartiles(result: Benchmark) -> None:

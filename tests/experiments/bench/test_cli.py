@@ -10,7 +10,9 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import Unavailable
+from nearsight.experiments.bench import cli
 from nearsight.experiments.bench.cli import _logs
+from nearsight.experiments.framework import extra
 
 
 def test_an_error_keeps_the_temporary_folder_of_the_log_that_it_names() -> None:
@@ -59,3 +61,17 @@ def test_bench_classifier_writes_its_file_and_table(
     printed = json.loads(capsys.readouterr().out)
     assert json.loads((tmp_path / "classifier.json").read_text()) == printed
     assert "exact" in (tmp_path / "tables.txt").read_text()
+
+
+@pytest.mark.parametrize("missing", ["photos", "onnx"])
+def test_what_a_benchmark_of_all_lacks_is_named_before_the_first_measurement(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(cli, "_benchmark", lambda name, _quick: lambda _tell: begun.append(name))
+    options = ["--photos", str(tmp_path / "photos")] if missing == "photos" else []
+    if missing == "onnx":
+        monkeypatch.setattr(extra, "find_spec", lambda name: None if name == "onnx" else name)
+    assert main(["bench", "all", "--out", str(tmp_path / "out"), *options]) != 0
+    assert missing in " ".join(capsys.readouterr().err.split())
+    assert begun == []

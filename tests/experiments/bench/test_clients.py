@@ -2,13 +2,14 @@
 
 import threading
 from contextlib import nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.bench import clients
 from support.waiting import wait_until
 
@@ -32,3 +33,14 @@ def test_honest_clients_end_when_their_parent_is_killed_or_interrupted(
     with nullcontext() if error is EOFError else pytest.raises(error):
         clients.run_honest_clients(parent, victim)
     wait_until(lambda: threading.active_count() == before, what="the end of the clients")
+
+
+def _end_at_once(parent: Connection) -> None:
+    parent.send("ready")
+
+
+def test_a_client_that_ends_without_reading_its_order_is_named() -> None:
+    with clients.child(_end_at_once) as client:
+        client.send("go")
+        with pytest.raises(InternalError, match="ended with an error"):
+            clients.answer_of(client, 60.0)

@@ -1,15 +1,19 @@
 """The benchmark of the gateway: latencies and counts, with a scripted edge."""
 
 import asyncio
+import json
+import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
-from nearsight.experiments.bench import gateway
+from nearsight.experiments.bench import gateway, gateway_streams
 from nearsight.experiments.bench.gateway_streams import Seen, all_streams
 from support.gateway import STREAM, ScriptedEdge, running_gateway
 from support.recognition_server import failing
@@ -55,6 +59,35 @@ def test_each_frame_of_a_stream_has_one_counted_outcome(fails: bool) -> None:
     assert (seen.answered, seen.errors["INTERNAL"]) == outcomes
     assert sum(outcomes) > 0
     assert sum(outcomes) + seen.superseded == seen.sent  # a busy machine supersedes frames
+
+
+def test_a_stream_that_the_gateway_closes_ends_the_measurement() -> None:
+    async def close(connection: ServerConnection) -> None:
+        await connection.send(json.dumps({"credits": 1}))
+        await connection.recv()
+        await connection.close(1001, "the gateway stops")
+
+    async def measure() -> None:
+        async with serve(close, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            streams = all_streams(f"ws://127.0.0.1:{port}", [[b"one"]], 1, 600.0, Seen(), opening_s=0.0)
+            await asyncio.wait_for(streams, 20.0)
+
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(Unavailable, match="closed a stream: the gateway stops"), flatten_subgroups=True
+    ):
+        asyncio.run(measure())
+
+
+def test_streams_without_an_answer_in_time_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = SimpleNamespace(pid=os.getpid(), cpu_s=lambda: 0.0)
+    running = SimpleNamespace(gateway=daemon, edge=daemon, url=lambda *_: "")
+    polls = iter((False, True))
+    clients = SimpleNamespace(poll=lambda _timeout_s: next(polls))
+    monkeypatch.setattr(gateway_streams, "child", lambda *_: nullcontext(clients))
+    monkeypatch.setattr(gateway_streams, "answer_of", lambda *_: (Seen(sent=3, answered=3), 1.0))
+    with pytest.raises(Unavailable, match="no picture was answered while"):
+        gateway_streams._run(running, [[b"one"]], 1, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,17 @@ def test_rounds_are_summarised_by_the_median_latency_and_the_maximum_memory() ->
     assert found["reached"]
 
 
+def test_a_reason_of_several_rounds_does_not_hide_another() -> None:
+    ended = {"ended": "the daemon ended"}
+    missed = row(ended, ended, {"broken": "no metrics"})
+    assert missed["verdict"] == "MISSED: the daemon ended; no metrics"
+
+
+def test_additional_memory_is_that_of_one_round() -> None:
+    large = {"quiet_mib": 100.0 + MAX_ADDED_MIB, "most_mib": 120.0 + MAX_ADDED_MIB}
+    assert not row(large, {"most_mib": 101.0 + MAX_ADDED_MIB})["reached"]
+
+
 def test_an_overload_by_honest_clients_may_increase_latencies() -> None:
     assert row({"slower": 20.0}, overload=True)["reached"]
 

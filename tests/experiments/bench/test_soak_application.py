@@ -1,12 +1,17 @@
 """Applications of the soak test: counts of outcomes."""
 
+from contextlib import ExitStack, closing
+from multiprocessing import Pipe
+from pathlib import Path
+
 import pytest
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.recognition import Recognition
-from nearsight.experiments.bench.soak_application import RunClock, Tally
+from nearsight.experiments.bench import soak_application
+from nearsight.experiments.bench.soak_application import Application, RunClock, Tally
 
 
 def answer(object_id: str | None) -> Recognition:
@@ -53,3 +58,17 @@ def test_time_in_which_the_process_was_stalled_does_not_count_as_late() -> None:
         running.tick()
     tally.end_request(late, answer("a"), running.now_s())
     assert tally.late_s == [pytest.approx(5.05)]
+
+
+def test_the_end_of_an_application_is_an_error_of_a_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = Pipe()
+    monkeypatch.setattr(soak_application, "child", lambda *_: closing(ours))
+    theirs.send(1)
+    with ExitStack() as stack:
+        application = Application(stack, ("edge", "cloud"), (), "seed", tmp_path / "log")
+        theirs.send(Tally(asked=3))
+        theirs.close()
+        with pytest.raises(InternalError, match="ended with an error"):
+            application.receive_results()

@@ -43,6 +43,14 @@ def test_an_unknown_backend_is_refused_before_any_work(
     assert "recognising" not in error
 
 
+@pytest.mark.parametrize("command", [["evaluate"], ["bench", "classifier", "--photos"]])
+def test_more_features_than_a_photo_may_have_are_refused(
+    small_museum: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    assert main([*command, str(small_museum), "--query-features", "10001"]) == 2
+    assert "--query-features" in capsys.readouterr().err
+
+
 def test_without_labels_a_note_is_printed_to_standard_error_and_the_table_fits_80_columns(
     small_museum: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_without_labels_the_names_of_photos_identify_their_objects(labelled: Pat
     touch(labelled, "references/a_1.jpg", "queries/a_1_02.jpg", "queries/a-2.jpg", "queries/b.jpg")
     touch(labelled, "queries/unknown_01.jpg", "queries/b/any.jpg", "queries/ab.jpg")
     touch(labelled, "queries/b_3.HEIC")  # from a phone; it is decoded later
+    touch(labelled, "queries/c/1.jpg", "queries/c/2.jpg")
     dataset = load_dataset(labelled)
     assert by_name(dataset) == {
         "queries/a_1_02.jpg": "a_1",
@@ -107,7 +108,7 @@ def test_without_labels_the_names_of_photos_identify_their_objects(labelled: Pat
         "queries/unknown_01.jpg": None,
         "b/any.jpg": "b",
     }
-    assert "3 others are left out" in dataset.remark  # 1.JPG, 2.jpg, ab.jpg
+    assert "5 others are left out" in dataset.remark  # 1.JPG, 2.jpg, ab.jpg, c/1.jpg, c/2.jpg
     assert "labels.csv" in dataset.with_prefix("p").remark
 
 

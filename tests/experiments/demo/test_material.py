@@ -1,9 +1,11 @@
 """Planned photos of visitors, as a pure function of visits and scenario."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from nearsight.experiments.demo.material import plan_photos
-from nearsight.experiments.demo.scenario import FULL
+from nearsight.experiments.demo.material import museum_folder, plan_photos
+from nearsight.experiments.demo.scenario import FULL, QUICK
+from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.traces.visits import Visit
 
 VISITS = (
@@ -39,3 +41,10 @@ def test_photos_show_the_exhibit_or_an_object_outside_the_catalogue() -> None:
 def test_the_plan_depends_on_the_seed_alone() -> None:
     assert plan_photos(VISITS, FULL) == plan_photos(VISITS, FULL)
     assert plan_photos(VISITS, FULL) != plan_photos(VISITS, replace(FULL, seed=2))
+
+
+def test_a_quick_demo_has_a_museum_of_its_own_beside_a_full_one_of_the_same_objects(tmp_path: Path) -> None:
+    for scenario in (FULL, replace(QUICK, objects=FULL.objects)):
+        settings = MuseumSettings(scenario.objects, 1, 0, unknown_photos=scenario.unknown_photos)
+        assert not museum_folder(tmp_path, settings).exists()
+        museum_folder(tmp_path, settings).mkdir()

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
+from nearsight.common.errors import CorruptStore, InternalError, InvalidArgument, NotFound, Unavailable
 from nearsight.experiments.framework import running
 from nearsight.experiments.framework.experiment import Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import mean_and_spread
@@ -36,7 +37,7 @@ from nearsight.experiments.framework.running import (
     run_cells,
 )
 from support.leash import ended, leashed
-from support.squares import Squares, SquaresAtOnce
+from support.squares import Killed, Squares, SquaresAtOnce
 from support.waiting import wait_until
 
 FEW, ALL = RunOptions(smoke=True), RunOptions()
@@ -55,11 +56,11 @@ if __name__ == "__main__":
 
 def run(experiment: Squares, out: Path, options: RunOptions | None = None, *, fresh: bool = False) -> int:
     options = options or RunOptions()
-    steps: list[int] = []
+    steps = count()
     prepare(experiment, options, out, fresh=fresh)
-    run_cells(experiment, options, out, steps.append)
+    run_cells(experiment, options, out, lambda: next(steps))
     conclude(experiment, out)
-    return sum(steps)
+    return next(steps)
 
 
 def test_a_run_writes_rows_summary_and_picture_with_their_provenance(tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ class FewSquares(SquaresWithFewer):
 
 def measure(experiment: Experiment, out: Path, options: RunOptions = ALL) -> None:
     prepare(experiment, options, out)
-    run_cells(experiment, options, out, lambda _cells: None)
+    run_cells(experiment, options, out, lambda: None)
 
 
 def test_cells_that_another_experiment_measured_are_adopted(tmp_path: Path) -> None:
@@ -304,7 +305,7 @@ def test_cells_that_another_experiment_measured_are_adopted(tmp_path: Path) -> N
     all_of_them = SquaresWithFewer()
     prepare(all_of_them, ALL, tmp_path / "all")
     assert adopt_cells(all_of_them, ALL, tmp_path / "all", tmp_path / "few") == 2
-    run_cells(all_of_them, ALL, tmp_path / "all", lambda _cells: None)
+    run_cells(all_of_them, ALL, tmp_path / "all", lambda: None)
     assert all_of_them.measured == ["n-2", "n-3"]
 
 
@@ -328,7 +329,7 @@ def adopted(folder: Path) -> list[StoredRow]:
     experiment = SquaresWithFewer()
     prepare(experiment, ALL, folder / "all")
     adopt_cells(experiment, ALL, folder / "all", folder / "few")
-    run_cells(experiment, ALL, folder / "all", lambda _cells: None)
+    run_cells(experiment, ALL, folder / "all", lambda: None)
     return stored_rows(folder / "all" / "rows.csv")
 
 
@@ -368,6 +369,11 @@ def test_cells_of_other_settings_are_not_adopted(tmp_path: Path) -> None:
 def test_an_option_that_the_experiment_does_not_use_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"squares does not use --{name}; leave out --{name}"):
         check(Squares(), replace(FEW, **{name: value}))
+
+
+def test_the_sudden_end_of_a_process_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="process that measured a part ended suddenly"):
+        measure(Killed(), tmp_path)
 
 
 @pytest.mark.system

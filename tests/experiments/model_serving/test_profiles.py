@@ -39,9 +39,9 @@ def test_an_interrupted_run_continues_and_the_other_study_adopts_its_cells(
     first, options = MCache(), RunOptions()
     prepare(first, options, tmp_path / "first")
     with pytest.raises(KeyboardInterrupt):
-        run_cells(first, options, tmp_path / "first", lambda _: None)
+        run_cells(first, options, tmp_path / "first", lambda: None)
     measured.append("again")
-    run_cells(first, options, tmp_path / "first", lambda _: None)
+    run_cells(first, options, tmp_path / "first", lambda: None)
     assert len(measured) == len(set(measured)) == 12 + 1
     assert {one["cycles"] for one in conclude(first, tmp_path / "first").summary["metrics"].values()} == {20}
     second = CremeBrulee()

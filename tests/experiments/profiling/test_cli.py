@@ -83,7 +83,6 @@ def test_the_json_is_the_profile_and_unreadable_images_are_named_on_standard_err
     [
         (["--sizes", "1,many"], "--sizes"),
         (["--sizes", "5"], "between 1 and 4"),
-        (["--backend", "no-such"], "no-such"),
         (["--seed", "-1"], "--seed"),
         (["--figure", "figure.nonsense"], "figure.nonsense"),
         (["--figure", "p.json"], "p.json"),
@@ -120,6 +119,29 @@ def test_a_device_is_measured_with_several_numbers_of_features(
         assert [point.k for point in one.measurements] == [1, 2], "no photo shows an object that 4 lack"
         assert one.largest_k == 4
         assert one.extraction_ms > 0
+
+
+def test_an_unknown_backend_is_refused_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(folder / "p.json")
+    assert main(["profile", str(folder), "--out", out, "--backend", "no-such"]) == 5
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "no classifier backend 'no-such'" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--features", "200"], "--features needs --device"),
+        (["--device", "--query-features", "300"], "--query-features has no effect with --device"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["profile", str(folder), "--out", str(folder / "p.json"), *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("features", ["", "10", "few"])
