@@ -90,6 +90,15 @@ def test_cpu_time_includes_children_and_remains_readable_after_the_end(tmp_path:
     assert daemon.cpu_s() >= 0.3
 
 
+def test_cpu_time_includes_children_that_have_ended(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\n"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}]); print(); input()"
+    with ProcessGroup(tmp_path) as group:
+        daemon = group.start("edge", ["-c", parent], capture=True)
+        next(daemon.output)
+        assert daemon.cpu_s() >= 0.3
+
+
 def test_daemons_do_not_inherit_settings_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
