@@ -119,6 +119,8 @@ class PeerHandle:
 
     def _read_output(self) -> None:
         for line in self.process.output:
+            if not line.endswith("\n"):
+                break  # the process was killed while it wrote this line
             message = json.loads(line)
             if message.get("event") == "live":
                 with self._changed:
