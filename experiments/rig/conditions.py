@@ -155,8 +155,8 @@ def _other_load(
 ) -> tuple[float, tuple[str, ...]]:
     """Share of all cores' time, and the names of the running processes that took most.
 
-    This process, its children and processes that yield to it are not counted. A share over less than a second
-    would be unreliable; it is reported as 0.
+    This process, its ended children and processes that yield to it are not counted. A share over less than a
+    second would be unreliable; it is reported as 0.
     """
     if lasted_s < _LEAST_S:
         return 0.0, ()
