@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,13 @@ def test_a_process_that_is_killed_while_it_answers_has_ended(tmp_path: Path) -> 
         node = PeerHandle(group.start("node", ["-c", answers_half], capture=True))
         with pytest.raises(Unavailable, match="node has ended"):
             node.answer()
+
+
+def test_peers_of_a_process_that_has_ended_are_not_awaited(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        node = PeerHandle(group.start("node", ["-c", "exit('no network')"], capture=True))
+        with pytest.raises(Unavailable, match="node has ended: no network"):
+            node.wait_peers(bool, time.monotonic() + 600)
 
 
 def test_a_command_that_fails_is_an_error_and_does_not_end_the_process(node: PeerHandle) -> None:
