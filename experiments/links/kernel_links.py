@@ -27,6 +27,8 @@ _FRAME_BYTES, _PAYLOAD_BYTES = 1514, 1448
 headers."""
 _BURST_S, _MOST_MBPS = 0.004, 10_000
 """Burst of the bucket [s], and its highest rate [10⁶ bit/s]: netlink has 32 bits for the bytes per second."""
+_QUEUE_S = 0.2
+"""Length of the queue of a node's link [s]; packets that would wait longer are dropped, as TCP expects."""
 _QUEUE_BYTES = 4 * 2**20
 _QUEUE_PACKETS = 100_000
 _ROOT, _FIRST_CLASS = 0x1_0000, 0x10
@@ -40,8 +42,6 @@ class Rate:
     up_mbps: float
     down_mbps: float
     """Rates from the node and to it [10⁶ bit/s]."""
-    queue_ms: float = 200.0
-    """Length of the queue [ms]; packets that would wait longer are dropped, as TCP expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ def shape_interface(route: IPRoute, interface: int, ways: Sequence[OneWay]) -> N
             route.tc("add", "netem", interface, parent=parent, delay=delay_us, limit=_QUEUE_PACKETS)
 
 
-def limit_rate(route: IPRoute, interface: int, rate_mbps: float, queue_ms: float) -> None:
-    """Limit the rate of an interface, headers included; packets that would wait longer are dropped."""
-    queue_bytes = rate_mbps * MEGABIT / 8 * queue_ms / 1000
+def limit_rate(route: IPRoute, interface: int, rate_mbps: float) -> None:
+    """Limit the rate of an interface, headers included."""
+    queue_bytes = rate_mbps * MEGABIT / 8 * _QUEUE_S
     _add_bucket(route, interface, rate_mbps, handle=_ROOT, limit=int(queue_bytes) + _burst_bytes(rate_mbps))
 
 

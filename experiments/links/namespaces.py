@@ -311,7 +311,7 @@ class NamespaceNetwork:
             ):
 
                 def limit(route: IPRoute, interface: str = interface, mbps: float = mbps) -> None:
-                    limit_rate(route, index_of(route, interface), mbps, rate.queue_ms)
+                    limit_rate(route, index_of(route, interface), mbps)
 
                 inside(place, limit)
 

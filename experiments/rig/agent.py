@@ -89,31 +89,31 @@ def launch(order: Order) -> subprocess.Popen[str]:
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("NEARSIGHT_")}
     kept.update(order.get("environment", {}))
     reading, writing = os.pipe()
-    with contextlib.ExitStack() as opened:
-        log = opened.enter_context(open(file_path(folder, name, ".log"), "w"))
-        given = subprocess.DEVNULL
-        if order.get("input"):
-            os.mkfifo(file_path(folder, name, ".in"), 0o600)
-            given = os.open(file_path(folder, name, ".in"), os.O_RDWR)
-            opened.callback(os.close, given)
-        captured = order.get("capture")
-        process = subprocess.Popen(
-            launcher_command(order["command"], order.get("leash"), path, groups, writing),
-            stdin=subprocess.PIPE if captured else given,
-            stdout=subprocess.PIPE if captured else log,
-            stderr=log,
-            text=True,
-            env=kept,
-            start_new_session=True,
-            pass_fds=[writing],
-        )
-    os.close(writing)
-    try:
-        with os.fdopen(reading) as answers:
+    with open(reading) as answers:
+        with contextlib.ExitStack() as opened:
+            opened.callback(os.close, writing)
+            log = opened.enter_context(open(file_path(folder, name, ".log"), "w"))
+            given = subprocess.DEVNULL
+            if order.get("input"):
+                os.mkfifo(file_path(folder, name, ".in"), 0o600)
+                given = os.open(file_path(folder, name, ".in"), os.O_RDWR)
+                opened.callback(os.close, given)
+            captured = order.get("capture")
+            process = subprocess.Popen(
+                launcher_command(order["command"], order.get("leash"), path, groups, writing),
+                stdin=subprocess.PIPE if captured else given,
+                stdout=subprocess.PIPE if captured else log,
+                stderr=log,
+                text=True,
+                env=kept,
+                start_new_session=True,
+                pass_fds=[writing],
+            )
+        try:
             failure = answers.read()
-    except BaseException:  # Ctrl-C: the caller would get no handle of the process
-        process.kill()
-        raise
+        except BaseException:  # Ctrl-C: the caller would get no handle of the process
+            process.kill()
+            raise
     if failure:
         process.communicate()
         remove(path)

@@ -33,6 +33,8 @@ MOST_SLOWER = 1.25
 """Largest accepted pace, as a multiple of the best pace."""
 MOST_OTHERS = 0.1
 """Largest accepted share of all cores' time that other processes take."""
+_TRIES = 3
+"""Maximum number of tries per measurement."""
 _TIMES = 80
 _FEATURES = 800
 _YIELDS = 10
@@ -95,14 +97,11 @@ class Watch:
 
     Parameters
     ----------
-    tries : int
-        Maximum number of tries per measurement.
     pace : callable
         Measures the pace [ms].
     """
 
-    def __init__(self, tries: int = 3, pace: Callable[[], float] = pace_ms) -> None:
-        self._tries = tries
+    def __init__(self, pace: Callable[[], float] = pace_ms) -> None:
         self._pace = pace
         self.best_ms = self._pace()
         """Best pace so far [ms]."""
@@ -128,7 +127,7 @@ class Watch:
             If every try was disturbed.
         """
         reason = ""
-        for number in range(1, self._tries + 1):
+        for number in range(1, _TRIES + 1):
             result, conditions = observed(measure, self._pace)
             self.best_ms = min(self.best_ms, conditions.before_ms, conditions.after_ms)
             reason = conditions.disturbance(self.best_ms) or objection(result)
@@ -136,7 +135,7 @@ class Watch:
                 return result, conditions
             self._log.warning("disturbed", what=what, time=number, reason=reason)
         raise Unavailable(
-            f"{what} was disturbed {self._tries} times, the last time: {reason}",
+            f"{what} was disturbed {_TRIES} times, the last time: {reason}",
             advice="stop other work on the machine and run this again; finished measurements are kept",
         )
 
@@ -155,8 +154,8 @@ def _other_load(
 ) -> tuple[float, tuple[str, ...]]:
     """Share of all cores' time, and the names of the running processes that took most.
 
-    This process, its children and processes that yield to it are not counted. A share over less than a second
-    would be unreliable; it is reported as 0.
+    This process, its ended children and processes that yield to it are not counted. A share over less than a
+    second would be unreliable; it is reported as 0.
     """
     if lasted_s < _LEAST_S:
         return 0.0, ()

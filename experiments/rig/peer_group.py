@@ -65,6 +65,7 @@ class PeerHandle:
         """Node id; empty before the node is started."""
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
+        self._ended = False
         self._changed = threading.Condition()
         threading.Thread(target=self._read_output, name=f"read-{self.name}", daemon=True).start()
 
@@ -85,7 +86,7 @@ class PeerHandle:
         except queue.Empty:
             raise Unavailable(f"{self.name} did not answer within {timeout_s:g} s") from None
         if answer is None:
-            raise Unavailable(f"{self.name} has ended: {self.process.last_lines()}")
+            raise self._end_error()
         if "error" in answer:
             raise Unavailable(f"{self.name}: {answer['error']}")
         return answer
@@ -103,13 +104,15 @@ class PeerHandle:
         Raises
         ------
         Unavailable
-            If the condition is not satisfied by ``deadline_s``.
+            If the process ended, or the condition is not satisfied by ``deadline_s``.
         """
         with self._changed:
             while True:
                 found = [at_s for at_s, live in self._live if at_s >= since_s and wanted(live)]
                 if found:
                     return found[0]
+                if self._ended:
+                    raise self._end_error()
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     raise Unavailable(
@@ -117,8 +120,13 @@ class PeerHandle:
                     )
                 self._changed.wait(left_s)
 
+    def _end_error(self) -> Unavailable:
+        return Unavailable(f"{self.name} has ended: {self.process.last_lines()}")
+
     def _read_output(self) -> None:
         for line in self.process.output:
+            if not line.endswith("\n"):
+                break  # the process was killed while it wrote this line
             message = json.loads(line)
             if message.get("event") == "live":
                 with self._changed:
@@ -127,6 +135,9 @@ class PeerHandle:
             else:
                 self._answers.put(message)
         self._answers.put(None)
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
 
 class PeerGroup:

@@ -176,13 +176,17 @@ class ManagedProcess(Process):
             raise self._failure(self._ended(), Unavailable)
 
     def cpu_s(self) -> float:
-        """CPU seconds used so far, user and system, with its children; the last value after its end."""
+        """CPU seconds used so far, user and system, with its children, also ended ones.
+
+        After its end, the last value.
+        """
         try:
             process = psutil.Process(self.pid)
             times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
         except psutil.Error:
             return self._cpu_s
-        self._cpu_s = max(self._cpu_s, sum(one.user + one.system for one in times))
+        # The first four are the times of a process, and those of its ended children.
+        self._cpu_s = max(self._cpu_s, sum(sum(one[:4]) for one in times))
         return self._cpu_s
 
     def write_line(self, line: str) -> None:

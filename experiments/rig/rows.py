@@ -162,17 +162,19 @@ def counted_latencies_ms(rows: Iterable[RequestRow], timeout_s: float) -> list[f
 
 
 def latency_percentiles(rows: Iterable[RequestRow], timeout_s: float) -> dict[str, float]:
-    """Percentiles of `counted_latencies_ms` [ms], by name; empty without requests.
-
-    Values are interpolated, but not between a request with an answer and one without.
-    """
+    """Percentiles of `counted_latencies_ms` [ms], by name; empty without requests."""
     latencies_ms = counted_latencies_ms(rows, timeout_s)
-    found = {}
-    for percentile in PERCENTILES if latencies_ms else ():
-        upper_ms = float(np.percentile(latencies_ms, percentile, method="higher"))
-        between_ms = float(np.percentile(latencies_ms, percentile))
-        found[f"p{percentile}"] = upper_ms if upper_ms >= 1000 * timeout_s else between_ms
-    return found
+    return {
+        f"p{percentile}": latency_percentile(latencies_ms, percentile, timeout_s)
+        for percentile in (PERCENTILES if latencies_ms else ())
+    }
+
+
+def latency_percentile(latencies_ms: Sequence[float], percentile: float, timeout_s: float) -> float:
+    """A percentile of latencies [ms]; interpolated, but not between a latency and a lower bound of one."""
+    upper_ms = float(np.percentile(latencies_ms, percentile, method="higher"))
+    between_ms = float(np.percentile(latencies_ms, percentile))
+    return upper_ms if upper_ms >= 1000 * timeout_s else between_ms
 
 
 def latency_in_words(latency_ms: float, timeout_s: float, digits: int = 0) -> str:

@@ -156,12 +156,12 @@ def run_session(
             devices = steps.start_devices()
             for device in devices:
                 device.wait_ready(START_TIMEOUT_S)
+            steps.begin()
+            _replay(steps, devices, on_tally)
+            steps.end()
         except (PeerError, SetupError):
             steps.check_tiers()  # the error above may only be a consequence of a tier that ended
             raise
-        steps.begin()
-        _replay(steps, devices, on_tally)
-        steps.end()
         steps.check_tiers()
         rows, facts = steps.collect()
         errors = accounting_errors(rows)

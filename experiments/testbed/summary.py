@@ -19,6 +19,7 @@ from nearsight.experiments.rig.rows import (
     LATE_MS,
     Metrics,
     latency_in_words,
+    latency_percentile,
     latency_percentiles,
     latency_split,
     read_request_rows,
@@ -221,7 +222,8 @@ def _latency(runs: Sequence[float], timeout_s: float) -> str:
     if not runs:
         return "-"
     middle, least, most = (
-        latency_in_words(float(value), timeout_s) for value in (np.median(runs), min(runs), max(runs))
+        latency_in_words(value, timeout_s)
+        for value in (latency_percentile(runs, 50, timeout_s), min(runs), max(runs))
     )
     return f"{middle} ({least}\N{EN DASH}{most})" if len(runs) > 1 else middle
 
@@ -281,6 +283,7 @@ def _order(labelled: tuple[str, str]) -> tuple[bool, int]:
 def _panel(axes: Axes, parts: Sequence[PartSummary], points: Mapping[str, str], variable: str) -> None:
     """Draw one variable: a marker per configuration and point, side by side; points have labels."""
     names = list(dict.fromkeys(part.configuration for part in parts))
+    timeout_s = parts[0].timeout_s
     for index, name in enumerate(names):
         found = {part.point: part for part in parts if part.configuration == name}
         places, p50, p95 = [], [], []
@@ -288,12 +291,12 @@ def _panel(axes: Axes, parts: Sequence[PartSummary], points: Mapping[str, str], 
             runs = found[point].each_run_ms
             if runs["p50"]:
                 places.append(place + (index - (len(names) - 1) / 2) * 0.8 / len(names))
-                p50.append(float(np.median(runs["p50"])))
-                p95.append(float(np.median(runs["p95"])))
+                p50.append(latency_percentile(runs["p50"], 50, timeout_s))
+                p95.append(latency_percentile(runs["p95"], 50, timeout_s))
         colour = _COLOURS[index % len(_COLOURS)]
         axes.plot(places, p50, "o", markersize=4, color=colour, label=name)
         axes.vlines(places, p50, p95, color=colour, linewidth=1)
-        bounds = [pair for pair in zip(places, p95, strict=True) if pair[1] >= 1000 * parts[0].timeout_s]
+        bounds = [pair for pair in zip(places, p95, strict=True) if pair[1] >= 1000 * timeout_s]
         if bounds:
             axes.plot(*zip(*bounds, strict=True), "^", markersize=6, color=colour)
     axes.set_xticks(range(len(points)), list(points.values()))

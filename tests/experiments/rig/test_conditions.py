@@ -50,8 +50,8 @@ def test_a_measurement_with_an_unacceptable_result_is_repeated() -> None:
 
 
 def test_the_error_after_the_last_try_has_the_reason() -> None:
-    watch = Watch(tries=2, pace=lambda: 5.0)
-    with pytest.raises(Unavailable, match=r"work was disturbed 2 times, the last time: photos were late"):
+    watch = Watch(pace=lambda: 5.0)
+    with pytest.raises(Unavailable, match=r"work was disturbed 3 times, the last time: photos were late"):
         watch.undisturbed("work", lambda: None, lambda _: "photos were late")
 
 

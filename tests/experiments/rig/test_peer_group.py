@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.rig.peer_group import LOOPBACK, GroupPlan, PeerGroup, PeerHandle, ask_all
 from nearsight.experiments.rig.peer_process import NEARSIGHT, OK
+from nearsight.experiments.rig.processes import ProcessGroup
 from support.waiting import wait_until
 
 PEERS = PeerSettings(period_s=0.3, departure_s=0.6, ping_timeout_s=10.0, read_timeout_s=30.0, replicas=2)
@@ -77,6 +79,21 @@ def test_nodes_on_loopback_share_values_and_counters_and_notice_the_death_of_a_n
     assert all(gone_s >= at_s for gone_s in group.wait_gone(victim.node_id, at_s, timeout_s=100.0))
     with pytest.raises(Unavailable, match="has ended"):
         victim.ask({"do": "counters"})
+
+
+def test_a_process_that_is_killed_while_it_answers_has_ended(tmp_path: Path) -> None:
+    answers_half = 'import os; os.write(1, b\'{"did": "trace", "rows\'); os.kill(os.getpid(), 9)'
+    with ProcessGroup(tmp_path) as group:
+        node = PeerHandle(group.start("node", ["-c", answers_half], capture=True))
+        with pytest.raises(Unavailable, match="node has ended"):
+            node.answer()
+
+
+def test_peers_of_a_process_that_has_ended_are_not_awaited(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        node = PeerHandle(group.start("node", ["-c", "exit('no network')"], capture=True))
+        with pytest.raises(Unavailable, match="node has ended: no network"):
+            node.wait_peers(bool, time.monotonic() + 600)
 
 
 def test_a_command_that_fails_is_an_error_and_does_not_end_the_process(node: PeerHandle) -> None:

@@ -58,6 +58,16 @@ def test_a_daemon_that_does_not_announce_itself_is_an_error_after_the_timeout(tm
     assert ended(daemon.pid)
 
 
+def test_a_daemon_whose_log_cannot_be_written_is_an_error_and_leaves_no_descriptor_open(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "edge.log").mkdir()
+    before = psutil.Process().num_fds()
+    with ProcessGroup(tmp_path) as group, pytest.raises(SetupError, match=r"edge\.log"):
+        group.start("edge", ["-c", ANNOUNCES])
+    assert psutil.Process().num_fds() == before
+
+
 def test_all_processes_are_stopped_if_the_block_fails(tmp_path: Path) -> None:
     pids = []
     with pytest.raises(KeyboardInterrupt), ProcessGroup(tmp_path) as group:
@@ -88,6 +98,15 @@ def test_cpu_time_includes_children_and_remains_readable_after_the_end(tmp_path:
         daemon.write_line("")
         daemon.wait(100)
     assert daemon.cpu_s() >= 0.3
+
+
+def test_cpu_time_includes_children_that_have_ended(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\n"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}]); print(); input()"
+    with ProcessGroup(tmp_path) as group:
+        daemon = group.start("edge", ["-c", parent], capture=True)
+        next(daemon.output)
+        assert daemon.cpu_s() >= 0.3
 
 
 def test_daemons_do_not_inherit_settings_in_the_environment(

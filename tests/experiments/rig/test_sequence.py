@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -106,9 +107,10 @@ def test_the_steps_of_a_session_are_called_in_order() -> None:
     assert (steps.tally.answered_by, steps.tally.failed, steps.tally.cpu_s) == ({"edge": 1}, 1, 1.5)
 
 
-@pytest.mark.parametrize("step", ["warm up", "devices"])
+@pytest.mark.parametrize("step", ["warm up", "devices", "begin", "end"])
 def test_the_error_names_the_dead_tier_and_not_the_step_that_failed_because_of_it(step: str) -> None:
     steps = RecordedSteps(fails_at=step, cloud_died=True)
+    steps.check_period_s = math.inf
     with pytest.raises(Unavailable, match="the cloud was ended by signal 9"):
         run_session(steps)
     assert steps.calls[-1] == "down"

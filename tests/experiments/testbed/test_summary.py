@@ -83,6 +83,17 @@ def test_the_tables_have_a_row_for_each_configuration_also_without_answers(
     assert cost.rows[1][2:4] == ("0.0", "-")
 
 
+def test_a_median_over_runs_is_not_interpolated_between_a_latency_and_a_lower_bound(
+    cells: list[Cell], tmp_path: Path
+) -> None:
+    write_rows(tmp_path / cells[1].name / ROWS, [replace(ROW, answered="", outcome="Overloaded")])
+    parts = summarise_sweep(cells, tmp_path, TIMEOUT_S)
+    assert tables(parts)[0].rows[0][3] == "≥ 5000 (100\N{EN DASH}≥ 5000)"
+    axes = Figure().subplots()
+    summary._panel(axes, parts[:1], {"baseline": ""}, "")
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "^"] == [5000.0]
+
+
 def test_links_outside_the_target_are_counted(cells: list[Cell], tmp_path: Path) -> None:
     (links,) = notes(summarise_sweep(cells, tmp_path, TIMEOUT_S))
     assert "at most 0.70 ms and 0.2 %; 4 of 4 missed the target" in links
