@@ -243,7 +243,8 @@ def forbid_client(name: str, folder: Path) -> list[str]:
         )
     key = next(entry.public_key for entry in list_key_files(folder) if entry.name == name)
     path.unlink()
-    return [entry.name for entry in list_key_files(folder) if entry.public_key == key]
+    # A damaged file, which allows nobody, has no role; its error is in the place of the key.
+    return [entry.name for entry in list_key_files(folder) if entry.role and entry.public_key == key]
 
 
 def list_key_files(folder: Path) -> list[ClientEntry]:

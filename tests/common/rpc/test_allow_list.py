@@ -316,3 +316,12 @@ def test_a_key_is_allowed_under_one_name_and_forbidding_names_copies_of_its_file
     shutil.copy(files.public_file, folder / "spare.key")
     assert forbid_client("phone", folder) == ["spare"]
     assert forbid_client("spare", folder) == []
+
+
+def test_two_damaged_files_with_the_same_error_have_no_key_in_common(tmp_path: Path) -> None:
+    folder = tmp_path / "allowed"
+    for name in ("phone", "tablet"):
+        allow_client(generate_keys(tmp_path, name).public_file, folder)
+        file = folder / f"{name}.key"
+        file.write_text(file.read_text().replace("reader", "king"))
+    assert forbid_client("phone", folder) == []
