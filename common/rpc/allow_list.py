@@ -350,7 +350,6 @@ class AllowList:
         """Read the changed files of the folder."""
         with self._lock:
             self.stale_at_s = self._clock.monotonic() + STALE_S
-            before = self._files
             try:
                 found = self._look()
             except OSError as error:  # such as too many open files: the current clients stay allowed
@@ -361,7 +360,7 @@ class AllowList:
             for name in sorted(self._files):
                 if (caller := self._files[name].caller) is not None:
                     clients.setdefault(caller.key, caller)
-            if clients != self.clients or not before:
+            if clients != self.clients:
                 self.clients = MappingProxyType(clients)
                 self._log.info("allowed clients read", folder=str(self._folder), clients=len(clients))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import zmq
+from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, PermissionDenied, Unauthenticated
@@ -212,6 +213,22 @@ def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_pat
     assert a.public_key not in allowed.clients
     with pytest.raises(ConfigurationError, match="no client called 'a'"):
         forbid_client("a", folder)
+
+
+def test_the_list_is_logged_only_after_a_change(tmp_path: Path) -> None:
+    files, folder = generate_keys(tmp_path, "phone"), tmp_path / "allowed"
+    folder.mkdir()
+    with capture_logs() as logs:
+        allowed = AllowList(folder)
+        allowed.refresh()
+        assert logs == [], "a server reads the folder twice per second"
+        allow_client(files.public_file, folder)
+        allowed.refresh()
+        allowed.refresh()
+        forbid_client("phone", folder)
+        allowed.refresh()
+        allowed.refresh()
+    assert [line["clients"] for line in logs] == [1, 0]
 
 
 def test_the_temporary_file_of_a_command_allows_nobody(tmp_path: Path) -> None:
