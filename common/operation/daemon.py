@@ -78,20 +78,22 @@ def run_daemon(
     log, metrics = get_logger("daemon"), DaemonMetrics(name)
     with _log_thread_crashes(metrics), _stop_signal() as wait_for_signal:
         metrics_address = metrics.start_http(settings.metrics_listen)
+        announced: Path | None = None
         try:
             daemon = build(metrics)
             daemon.start()
             try:
                 if announce is not None:
                     write_announcement(announce, name, daemon.endpoint, metrics_address)
+                    announced = announce
                 log.info("ready", endpoint=daemon.endpoint, metrics=metrics_address or "off", pid=os.getpid())
                 received = wait_for_signal()
                 log.info("stopping", signal=received.name, grace_s=settings.stop_grace_s)
             finally:
                 with _stop_deadline(settings.stop_grace_s + STOP_MARGIN_S):
                     daemon.stop(settings.stop_grace_s)
-                if announce is not None:
-                    announce.unlink(missing_ok=True)
+                if announced is not None:
+                    announced.unlink(missing_ok=True)
             log.info("stopped")
         finally:
             metrics.stop_http()

@@ -243,7 +243,8 @@ def forbid_client(name: str, folder: Path) -> list[str]:
         )
     key = next(entry.public_key for entry in list_key_files(folder) if entry.name == name)
     path.unlink()
-    return [entry.name for entry in list_key_files(folder) if entry.public_key == key]
+    # A damaged file, which allows nobody, has no role; its error is in the place of the key.
+    return [entry.name for entry in list_key_files(folder) if entry.role and entry.public_key == key]
 
 
 def list_key_files(folder: Path) -> list[ClientEntry]:
@@ -349,7 +350,6 @@ class AllowList:
         """Read the changed files of the folder."""
         with self._lock:
             self.stale_at_s = self._clock.monotonic() + STALE_S
-            before = self._files
             try:
                 found = self._look()
             except OSError as error:  # such as too many open files: the current clients stay allowed
@@ -360,7 +360,7 @@ class AllowList:
             for name in sorted(self._files):
                 if (caller := self._files[name].caller) is not None:
                     clients.setdefault(caller.key, caller)
-            if clients != self.clients or not before:
+            if clients != self.clients:
                 self.clients = MappingProxyType(clients)
                 self._log.info("allowed clients read", folder=str(self._folder), clients=len(clients))
 

@@ -176,7 +176,8 @@ class Answers:
         finally:
             deadlines_s = [call.context.deadline.at_s for call in list(self.deferred.values())]
             if deadlines_s:
-                self._background.submit(self._expire, name="expire", after_s=min(deadlines_s) - now_s)
+                left_s = min(deadlines_s) - now_s
+                self._background.submit(self._expire, name="expire", after_s=min(left_s, _LONGEST_WAIT_S))
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
         self.deferred.pop(id(call), None)

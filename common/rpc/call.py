@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from google.protobuf.message import DecodeError, Message
 
@@ -15,8 +15,6 @@ from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_bl
 from nearsight.common.rpc.pending_calls import PendingCall
 from nearsight.common.rpc.service import RpcMethod
 from nearsight.protos import rpc_pb2
-
-T = TypeVar("T")
 
 
 class CallNames(TypedDict, total=False):
@@ -48,8 +46,8 @@ class Reply:
     """Size of all frames of request and response."""
 
 
-class Waiter(Generic[T]):
-    """An outcome for which one thread waits.
+class Waiter:
+    """The outcome of a call for which one thread waits.
 
     It has only the methods of ``Future`` that are needed here: a future costs more time than sending a small
     message.
@@ -60,14 +58,14 @@ class Waiter(Generic[T]):
     def __init__(self) -> None:
         self._pending = threading.Lock()
         self._pending.acquire()
-        self._result: T | None = None
+        self._result: Reply | None = None
         self._error: BaseException | None = None
 
     def done(self) -> bool:
         """Whether the outcome is available."""
         return not self._pending.locked()
 
-    def set_result(self, result: T, /) -> None:
+    def set_result(self, result: Reply, /) -> None:
         """Complete with a result."""
         self._result = result
         self._pending.release()
@@ -77,7 +75,7 @@ class Waiter(Generic[T]):
         self._error = exception
         self._pending.release()
 
-    def wait(self) -> T:
+    def wait(self) -> Reply:
         """Wait for the result; raises the error if the call failed."""
         with self._pending:
             if self._error is not None or self._result is None:
@@ -118,7 +116,7 @@ class Outgoing(PendingCall):
         names: CallNames,
         limit_bytes: int,
         deadline_s: float,
-        outcome: Future[Reply] | Waiter[Reply],
+        outcome: Future[Reply] | Waiter,
     ) -> None:
         super().__init__(0, deadline_s, method.idempotent)
         if type(request) is not method.request_class:

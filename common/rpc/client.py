@@ -131,7 +131,7 @@ class Channel:
         """
         if self._group.is_current_thread():
             raise RuntimeError("a done-callback of a channel must not wait for a call on it")
-        waiter: Waiter[Reply] = Waiter()
+        waiter = Waiter()
         if self._begin(method, request, names, timeout_s, waiter, waits=True):
             self._group.receive_until(waiter, self._clock.monotonic() + clamp_s(timeout_s))
         return waiter.wait()
@@ -154,7 +154,7 @@ class Channel:
         request: Message,
         names: CallNames,
         timeout_s: float,
-        outcome: Future[Reply] | Waiter[Reply],
+        outcome: Future[Reply] | Waiter,
         *,
         waits: bool,
     ) -> bool:
@@ -232,7 +232,7 @@ class ChannelGroup:
             self._transport.wake_caller()
         return ended, receives
 
-    def receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
+    def receive_until(self, waiter: Waiter, deadline_s: float) -> None:
         """Receive in a waiting caller until its answer arrives or the group's thread must take over."""
         undisturbed = True
         try:

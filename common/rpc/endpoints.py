@@ -5,6 +5,7 @@ Daemons listen at the default addresses, and the commands and the SDK call them 
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import os
 import re
@@ -80,13 +81,33 @@ def is_local(endpoint: str) -> bool:
 def endpoint_here(listen: str) -> str:
     """The endpoint for clients on this machine of a daemon that listens at ``listen``; empty if unknown.
 
-    A daemon may listen at all addresses of its machine. At port 0 the system chooses the port, which is
-    unknown here.
+    A daemon may listen at all addresses of its machine, or at a network interface. The address is unknown
+    here if the system chooses the port (port 0), or the interface has no address.
     """
     host, port = split_tcp(listen)
+    if not port:
+        return listen
     if port in {"0", "*"}:
         return ""
-    return f"tcp://{_EVERYWHERE[host]}:{port}" if host in _EVERYWHERE else listen
+    try:
+        return f"tcp://{_EVERYWHERE.get(host) or listening_address(host)}:{port}"
+    except OSError:
+        return ""
+
+
+def listening_address(host: str) -> str:
+    """The IPv4 address of the network interface that ``host`` names; ``host`` itself if it names none.
+
+    Raises
+    ------
+    OSError
+        If the interface has no IPv4 address.
+    """
+    if host not in {name for _, name in socket.if_nameindex()}:
+        return host
+    get_address, name = 0x8915, host.encode()[:15]  # SIOCGIFADDR of Linux
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        return socket.inet_ntoa(fcntl.ioctl(asking, get_address, name.ljust(256, b"\0"))[20:24])
 
 
 def same_address(one: str, other: str) -> bool:

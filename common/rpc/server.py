@@ -58,7 +58,7 @@ class RpcServer:
     tier : str
         Name of this tier in the hops of responses.
     settings : ServerSettings
-        Address and limits.
+        Address and limits. With an address inproc://name, there is no socket: `submit` receives the requests.
     security : ServerSecurity or None
         Keys; required beyond loopback.
     clock : Clock

@@ -16,7 +16,8 @@ class ServerSettings(SettingsGroup):
     """How a daemon serves its calls."""
 
     listen: str = "tcp://127.0.0.1:0"
-    """tcp://address:port (port 0: any free one), ipc://path, or inproc://name."""
+    """tcp://address:port (port 0: any free one), or ipc://path. The address may be the name of a network
+    interface."""
     workers: int = Field(default=2, ge=1, le=1024)
     """Threads that run handlers."""
     queue_limit: PositiveInt = 256

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import resource
 import socket as sockets
@@ -16,7 +15,7 @@ import zmq
 
 from nearsight.common.errors import AddressInUse, ConfigurationError, SetupError, Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.endpoints import split_tcp
+from nearsight.common.rpc.endpoints import listening_address, split_tcp
 
 _DESCRIPTORS_OF_A_SOCKET = 16
 """Descriptors of a socket with its monitor and, the first time, of the context and its threads."""
@@ -144,11 +143,9 @@ def cannot_listen(address: str, error: OSError, example: str) -> SetupError:
 
 def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
     host, port = split_tcp(endpoint)
-    host = host.strip("[]")
+    host = listening_address(host.strip("[]"))
     if host == "*":
         host = "0.0.0.0"  # only with keys, see `require_security`
-    elif host in {name for _, name in sockets.if_nameindex()}:
-        host = _address_of(host)
     number = 0 if port == "*" else int(port)
     family = sockets.AF_INET6 if endpoint.startswith("tcp://[") else sockets.AF_INET
     listening = sockets.create_server(
@@ -160,13 +157,6 @@ def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
     listening.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)  # accepted connections inherit it
     bound, port = listening.getsockname()[:2]
     return listening, f"tcp://[{bound}]:{port}" if family == sockets.AF_INET6 else f"tcp://{bound}:{port}"
-
-
-def _address_of(interface: str) -> str:
-    """The IPv4 address of a network interface."""
-    get_address, name = 0x8915, interface.encode()[:15]  # SIOCGIFADDR of Linux
-    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as asking:
-        return sockets.inet_ntoa(fcntl.ioctl(asking, get_address, name.ljust(256, b"\0"))[20:24])
 
 
 def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:

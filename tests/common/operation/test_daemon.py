@@ -182,6 +182,26 @@ def test_a_daemon_that_cannot_start_raises_its_error_and_leaves_nothing_behind(t
     made[0].stop_http()
 
 
+class Idle:
+    """A daemon without work."""
+
+    endpoint = "tcp://x"
+
+    def start(self) -> None:
+        pass
+
+    def stop(self, grace_s: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("announce", ["folder", "file/edge.json"])
+def test_an_announcement_that_was_not_written_is_not_deleted(tmp_path: Path, announce: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="give --announce a file in a writable folder"):
+        run_daemon("edge", DaemonSettings(log_level="ERROR"), lambda _: Idle(), announce=tmp_path / announce)
+
+
 def test_an_announcement_that_cannot_be_written_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot announce"):
         write_announcement(tmp_path / "missing" / "edge.json", "edge", "tcp://x", "")

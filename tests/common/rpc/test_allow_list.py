@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import zmq
+from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, PermissionDenied, Unauthenticated
@@ -214,6 +215,22 @@ def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_pat
         forbid_client("a", folder)
 
 
+def test_the_list_is_logged_only_after_a_change(tmp_path: Path) -> None:
+    files, folder = generate_keys(tmp_path, "phone"), tmp_path / "allowed"
+    folder.mkdir()
+    with capture_logs() as logs:
+        allowed = AllowList(folder)
+        allowed.refresh()
+        assert logs == [], "a server reads the folder twice per second"
+        allow_client(files.public_file, folder)
+        allowed.refresh()
+        allowed.refresh()
+        forbid_client("phone", folder)
+        allowed.refresh()
+        allowed.refresh()
+    assert [line["clients"] for line in logs] == [1, 0]
+
+
 def test_the_temporary_file_of_a_command_allows_nobody(tmp_path: Path) -> None:
     folder = tmp_path / "allowed"
     reader = allow_client(generate_keys(tmp_path, "phone").public_file, folder)
@@ -316,3 +333,12 @@ def test_a_key_is_allowed_under_one_name_and_forbidding_names_copies_of_its_file
     shutil.copy(files.public_file, folder / "spare.key")
     assert forbid_client("phone", folder) == ["spare"]
     assert forbid_client("spare", folder) == []
+
+
+def test_two_damaged_files_with_the_same_error_have_no_key_in_common(tmp_path: Path) -> None:
+    folder = tmp_path / "allowed"
+    for name in ("phone", "tablet"):
+        allow_client(generate_keys(tmp_path, name).public_file, folder)
+        file = folder / f"{name}.key"
+        file.write_text(file.read_text().replace("reader", "king"))
+    assert forbid_client("phone", folder) == []

@@ -69,12 +69,21 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused() -> None:
         ("tcp://*:7000", "tcp://127.0.0.1:7000"),
         ("tcp://[::]:7000", "tcp://[::1]:7000"),
         ("tcp://10.0.0.5:7000", "tcp://10.0.0.5:7000"),
+        ("tcp://localhost:7000", "tcp://localhost:7000"),
+        ("tcp://lo:7000", "tcp://127.0.0.1:7000"),
         ("ipc:///run/edge", "ipc:///run/edge"),
         ("tcp://127.0.0.1:0", ""),
     ],
 )
-def test_a_daemon_that_listens_everywhere_is_asked_on_loopback(listen: str, endpoint: str) -> None:
+def test_a_daemon_that_listens_everywhere_or_at_an_interface_is_asked_at_an_address(
+    listen: str, endpoint: str
+) -> None:
     assert endpoint_here(listen) == endpoint
+
+
+def test_the_endpoint_of_an_interface_without_an_address_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(9, "unplugged")])
+    assert endpoint_here("tcp://unplugged:7000") == ""
 
 
 @pytest.mark.parametrize(

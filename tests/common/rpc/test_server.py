@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InternalError, NotFound, Overloaded, StatusCode, Unavailable
 from nearsight.common.logging import configure_logging
 from nearsight.common.rpc.allow_list import LOCAL
@@ -197,6 +198,18 @@ def test_deferred_answers_end_in_the_order_of_their_deadlines() -> None:
         answers.next()
         assert [one.request_id for one in answers.all] == [3, 2]
         assert len(server._answers.deferred) == 1
+
+
+def test_the_next_check_of_deadlines_is_at_most_a_minute_away() -> None:
+    answers = Answers()
+    with serving(ScriptedEcho(lambda *_: Future())) as server:
+        for request_id, time_left_s in ((1, 6000.0), (2, 0.05)):
+            server.submit(request_frames(time_left_s=time_left_s, request_id=request_id), answers, peer=1)
+        assert answers.next().request_id == 2
+        waiting = server._background._waiting
+        wait_until(lambda: any(name == "expire" for name, _ in list(waiting)), what="the next check")
+        (due_s,) = [due_s for (name, _), due_s in list(waiting.items()) if name == "expire"]
+        assert due_s <= SYSTEM_CLOCK.monotonic() + 60.0
 
 
 @pytest.mark.parametrize(
