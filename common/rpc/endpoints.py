@@ -5,7 +5,6 @@ Daemons listen at the default addresses, and the commands and the SDK call them 
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import os
 import re
@@ -13,6 +12,7 @@ import socket
 from types import MappingProxyType
 
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.interfaces import address_of
 
 DEFAULT_ENDPOINTS = MappingProxyType(
     {
@@ -103,11 +103,7 @@ def listening_address(host: str) -> str:
     OSError
         If the interface has no IPv4 address.
     """
-    if host not in {name for _, name in socket.if_nameindex()}:
-        return host
-    get_address, name = 0x8915, host.encode()[:15]  # SIOCGIFADDR of Linux
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        return socket.inet_ntoa(fcntl.ioctl(asking, get_address, name.ljust(256, b"\0"))[20:24])
+    return address_of(host) if host in {name for _, name in socket.if_nameindex()} else host
 
 
 def same_address(one: str, other: str) -> bool:

@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.files import write_atomically
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.interfaces import own_networks
 
 _VALID_DAYS = 397
 """Maximum validity that browsers accept from a certificate authority [days]."""
@@ -48,6 +49,8 @@ def address_here(host: str) -> str:
     if host not in _EVERYWHERE:
         return host
     family, somewhere, here = _EVERYWHERE[host]
+    if family == socket.AF_INET and (networks := own_networks()):
+        here = str(networks[0].ip)  # used on a network without a route to others
     # Connecting a datagram socket sends nothing; the system only selects the local address.
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
         asking.connect((somewhere, 9))

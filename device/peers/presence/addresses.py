@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import re
 import socket
-import struct
 
 from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.common.rpc.interfaces import own_networks
 from nearsight.device.peers.settings import NO_BROADCAST
 
 LOOPBACK_BROADCAST = "127.255.255.255"
@@ -16,8 +15,6 @@ ANY_BROADCAST = "255.255.255.255"
 
 _TCP = re.compile(r"tcp://(?P<host>\[[:.%\w-]+\]|[A-Za-z0-9._-]{1,253}):(?P<port>\d{1,5})", re.ASCII)
 _UNSPECIFIED = {"0.0.0.0", "::"}
-_GET_FLAGS, _GET_ADDRESS, _GET_NETMASK = 0x8913, 0x8915, 0x891B  # SIOCGIF…, Linux
-_UP, _BROADCAST, _LOOPBACK = 0x1, 0x2, 0x8
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
@@ -111,28 +108,6 @@ def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
     if ":" in host:
         return ()
     return (LOOPBACK_BROADCAST if is_loopback(host) else ANY_BROADCAST,)
-
-
-def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
-    """The first IPv4 address of each interface on a network with broadcast, without loopback."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            try:
-                flags = struct.unpack("H", _ask(probe, _GET_FLAGS, name, slice(16, 18)))[0]
-                if flags & (_UP | _BROADCAST | _LOOPBACK) != _UP | _BROADCAST:
-                    continue
-                address = socket.inet_ntoa(_ask(probe, _GET_ADDRESS, name, slice(20, 24)))
-                mask = socket.inet_ntoa(_ask(probe, _GET_NETMASK, name, slice(20, 24)))
-            except OSError:  # the interface has no address, or it disappeared after it was listed
-                continue
-            found.append(ipaddress.IPv4Interface(f"{address}/{mask}"))
-    return tuple(found)
-
-
-def _ask(probe: socket.socket, request: int, interface: str, part: slice) -> bytes:
-    answer = fcntl.ioctl(probe.fileno(), request, struct.pack("256s", interface.encode()[:15]))
-    return bytes(answer[part])
 
 
 LOOK_EVERY_S = 1.0

@@ -21,13 +21,15 @@ from structlog.testing import capture_logs
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.gateway import certificates
-from nearsight.edge.gateway.certificates import self_signed
+from nearsight.edge.gateway.certificates import address_here, self_signed
 from nearsight.edge.gateway.cli import qr_lines
 from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.tokens import add_token
+from nearsight.experiments.links.namespaces import NamespaceNetwork
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gateway import ScriptedEdge, head, running_gateway
+from support.namespaces import on
 from support.recognition_server import response
 from support.waiting import LONG_S
 
@@ -271,3 +273,10 @@ def test_the_qr_code_holds_the_address() -> None:
         rows.append([255 * (char in "\u2588\u2584") for char in line])
     picture = np.kron(np.array(rows, np.uint8), np.ones((8, 8), np.uint8))
     assert cv2.QRCodeDetector().detectAndDecode(picture)[0] == url
+
+
+@pytest.mark.system
+@pytest.mark.needs("namespaces")
+def test_a_gateway_on_a_network_without_a_route_to_others_is_reached_at_its_address() -> None:
+    with NamespaceNetwork(1, network="10.78.8.0/24") as network:
+        assert on(network.nodes[0], lambda: address_here("0.0.0.0")) == "10.78.8.1"
