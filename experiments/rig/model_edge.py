@@ -115,7 +115,7 @@ class ModelEdge:
         loads_ms, unloads_ms, executions_ms = (defaultdict[str, list[float]](list) for _ in range(3))
         self._clients[largest].infer(self._inputs[largest])
         for _ in range(rounds):
-            for other in sizes.keys() - {largest}:
+            for other in (name for name in sizes if name != largest):
                 for name, unloaded in ((other, largest), (largest, other)):
                     before_s = self._load_times()
                     self._clients[name].infer(self._inputs[name])
