@@ -41,7 +41,7 @@ def in_huge_pages() -> Iterator[None]:
     """Move memory that is allocated in a ``with`` block into huge pages (Linux 6.1 and later).
 
     A layer that reads hundreds of megabytes of weights takes up to a fifth longer if they are scattered over
-    small pages (decision 055). Moving them takes 2 to 4 ms per megabyte. The amount of memory stays the same.
+    small pages (decision 063). Moving them takes 2 to 4 ms per megabyte. The amount of memory stays the same.
     """
     before = list(_anonymous_memory())
     yield
