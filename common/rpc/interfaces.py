@@ -20,7 +20,7 @@ def address_of(interface: str) -> str:
         If there is no such interface, or it has no address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        return socket.inet_ntoa(_ask(probe, _GET_ADDRESS, interface, slice(20, 24)))
+        return _address(probe, _GET_ADDRESS, interface)
 
 
 def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
@@ -32,11 +32,15 @@ def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
                 flags = struct.unpack("H", _ask(probe, _GET_FLAGS, name, slice(16, 18)))[0]
                 if flags & (_UP | _BROADCAST | _LOOPBACK) != _UP | _BROADCAST:
                     continue
-                mask = socket.inet_ntoa(_ask(probe, _GET_NETMASK, name, slice(20, 24)))
-                found.append(ipaddress.IPv4Interface(f"{address_of(name)}/{mask}"))
+                address, mask = (_address(probe, asked, name) for asked in (_GET_ADDRESS, _GET_NETMASK))
             except OSError:  # the interface has no address, or it disappeared after it was listed
                 continue
+            found.append(ipaddress.IPv4Interface(f"{address}/{mask}"))
     return tuple(found)
+
+
+def _address(probe: socket.socket, request: int, interface: str) -> str:
+    return socket.inet_ntoa(_ask(probe, request, interface, slice(20, 24)))
 
 
 def _ask(probe: socket.socket, request: int, interface: str, part: slice) -> bytes:
