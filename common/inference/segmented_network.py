@@ -142,9 +142,11 @@ class SegmentedNetwork:
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
         self.rests = [WholeSegment(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
-        with in_huge_pages():
+        self._tail: Network | None = None
+        if (folder / TAIL).is_file():
             # Fully connected layers take 5 to 14 % longer if their packed weights are in the pool.
-            self._tail = load(TAIL, pooled=False) if (folder / TAIL).is_file() else None
+            with in_huge_pages():
+                self._tail = load(TAIL, pooled=False)
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
         self._uncut = load(SAVED_GRAPH) if short and costs is not None else uncut
         self._tail_sources = [maps[one] for one in segments.tail_sources]
