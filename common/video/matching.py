@@ -155,9 +155,7 @@ class Blocks:
 
     def all_match(self, frame: Frame, reference: Frame, threshold_db: float) -> bool:
         """Whether all blocks match at offset 0. For most frames that differ, a few rows are enough."""
-        rows = slice(None, None, _FEW_ROWS)
-        few, others = frame[rows], reference[rows]
-        if cv2.norm(few, others, cv2.NORM_L2SQR) > few.size * self.mean_squared_error(threshold_db):
+        if sampled_difference(frame, reference, _FEW_ROWS) > self.mean_squared_error(threshold_db):
             return False
         if self.changed_at_a_glance(frame, reference, threshold_db):
             return False
@@ -268,6 +266,12 @@ class ShiftMatcher:
             range(step * math.ceil((at - reach) / step), math.floor(at + reach) + 1, step) for at in motion
         )
         return [(row, column) for row in rows for column in columns]
+
+
+def sampled_difference(frame: Frame, reference: Frame, every: int) -> float:
+    """Mean squared difference of the values on one of ``every`` rows."""
+    sampled = frame[::every]
+    return cv2.norm(sampled, reference[::every], cv2.NORM_L2SQR) / sampled.size
 
 
 def overlap(shape: tuple[int, ...], offset: Offset) -> tuple[Area, Area]:

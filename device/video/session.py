@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +31,14 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.composite import Composite
-from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, ShiftMatcher
+from nearsight.common.video.matching import (
+    BlockMatcher,
+    Blocks,
+    Frame,
+    Match,
+    ShiftMatcher,
+    sampled_difference,
+)
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
 from nearsight.common.video.window import MovingWindow
@@ -264,7 +270,7 @@ class VideoSession:
             self._reference.restart(photo)
             self._rested = False
             return result
-        self._difference = _difference(photo, reference)
+        self._difference = sampled_difference(photo, reference, _PROBED_ROWS)
         differs = self._difference > Blocks.mean_squared_error(self.threshold_db)
         skips = self._back_off.skips(self._difference)
         if differs and (skips or self.network.why_whole):
@@ -333,7 +339,7 @@ class VideoSession:
         if self._rested:
             return self.network.why_whole or SKIPPED
         if not self._glances:
-            self._difference = _difference(photo, reference)
+            self._difference = sampled_difference(photo, reference, _PROBED_ROWS)
             if self.network.why_whole and self._difference > Blocks.mean_squared_error(self.threshold_db):
                 return self.network.why_whole
             skips = self._back_off.skips(self._difference)
@@ -440,12 +446,6 @@ class VideoSession:
         reports = self.network.explain()
         whole_ms = sum(one.whole_ms for one in reports)
         return sum(one.share * one.whole_ms for one in reports) / whole_ms if whole_ms else 0.0
-
-
-def _difference(frame: Frame, reference: Frame) -> float:
-    """Mean squared difference of the values on every eighth row."""
-    probed = frame[::_PROBED_ROWS]
-    return cv2.norm(probed, reference[::_PROBED_ROWS], cv2.NORM_L2SQR) / probed.size
 
 
 class _Matched(NamedTuple):
