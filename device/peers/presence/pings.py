@@ -111,7 +111,8 @@ class PingLimits:
         """Delay the next ping to the address, after a failure or a conflict."""
         address = (node_id, endpoint)
         count = self._failures.get(address, (0, 0.0))[0] + 1
-        periods = 0.0 if count == 1 else min(2.0 ** min(count - 2, 16), LONGEST_BACKOFF_PERIODS)
+        exponent = min(count - 2, 16)  # far above the limit below; 2.0 ** 1024 would overflow
+        periods = 0.0 if count == 1 else min(2.0**exponent, LONGEST_BACKOFF_PERIODS)
         self._failures[address] = (count, now_s + periods * self._period_s)
 
     def reset(self, node_id: NodeId | None, endpoint: str) -> None:
